@@ -1,0 +1,1 @@
+"""GPUs, links, nodes, networks and clusters, and the catalogue of known ones."""

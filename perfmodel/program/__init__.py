@@ -1,0 +1,1 @@
+"""Lowering: from workload, plan, stack and cluster to an ordered Program."""

@@ -1,0 +1,1 @@
+"""When each task runs: engine, timeline, critical path."""
