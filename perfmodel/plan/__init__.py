@@ -1,0 +1,1 @@
+"""How a workload is spread (plans) and how a framework executes it (stacks)."""

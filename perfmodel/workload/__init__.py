@@ -1,0 +1,1 @@
+"""What is trained: operator graphs of one model replica, and their builders."""
