@@ -35,7 +35,7 @@ class Shard(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Parallel sizes and policies; dp * tp * pp * cp is the number of GPUs, ep divides dp * cp * tp.
+    """Parallel sizes and policies; dp * tp * pp * cp is the number of GPUs, ep divides dp * cp.
 
     `micro_batch` is samples per model replica and forward pass. `shard_group` is the number of
     data-parallel ranks that share one copy of what is sharded (HSDP, hierarchical ZeRO); None

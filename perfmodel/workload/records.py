@@ -191,7 +191,7 @@ class Precision:
 
     @classmethod
     def of(cls, compute: Dtype, *, is_autocast: bool = False) -> Precision:
-        """The usual companions of a compute format: 8- and 4-bit products keep bf16 activations."""
+        """Usual companions of a compute format: 8- and 4-bit products keep bf16 activations."""
         if compute in (Dtype.FP8, Dtype.MXFP8, Dtype.NVFP4):
             return cls(compute=compute, activation=Dtype.BF16, is_autocast=is_autocast)
         if compute in (Dtype.FP32, Dtype.TF32):
