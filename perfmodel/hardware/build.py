@@ -32,7 +32,13 @@ _HEADLINE: dict[str, tuple[tuple[str, ...], ...]] = {
 }  # fmt: skip
 
 # For people and for `sources_of`, not for records.
-_LEFT_OUT = ("silicon_siblings", "techpowerup_page", "unsupported", "notes", "flop_per_clock_per_sm")
+_LEFT_OUT = (
+    "silicon_siblings",
+    "techpowerup_page",
+    "unsupported",
+    "notes",
+    "flop_per_clock_per_sm",
+)
 
 
 def read_yaml(name: str) -> Any:
