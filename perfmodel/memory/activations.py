@@ -31,7 +31,10 @@ _MASK_BYTES = 1  # a dropout mask is kept as bytes
 _STATISTIC_BYTES = 4  # log-sum-exp of fused attention, fp32
 # Operators that keep their input. Those left out keep nothing of their own: a sum or a transpose
 # needs no tensor, the output of relu or concat is the input of the next matrix product.
-_KEEPS_INPUT = {"layer_norm", "rms_norm", "batch_norm", "gelu", "silu", "sigmoid", "tanh"}
+_KEEPS_INPUT = {
+    "layer_norm", "rms_norm", "batch_norm", "gelu", "silu", "sigmoid", "tanh",
+    "dot", "dcnv2", "gmf+mlp",
+}  # fmt: skip
 # Eager GPT layers make 50 and more passes per layer (notes/stacks.md, section 4); from there on a
 # gated activation runs as two kernels, each of which keeps its operands.
 _EAGER_PASSES = 50.0

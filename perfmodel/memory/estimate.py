@@ -11,7 +11,7 @@ from perfmodel.memory.overheads import ALLOCATOR_SHARE, communicator_bytes, fram
 from perfmodel.memory.records import MemoryEstimate, Part
 from perfmodel.memory.stages import Stage, parameters_of, split_into_stages
 from perfmodel.memory.states import model_state
-from perfmodel.memory.tables import table_bytes_by_rank
+from perfmodel.memory.tables import dense_blocks, table_bytes_by_rank
 from perfmodel.plan.records import Plan, Recompute, Schedule
 from perfmodel.plan.stack import Stack
 from perfmodel.workload.records import Workload
@@ -72,7 +72,7 @@ def estimate_memory(
     tables = table_bytes_by_rank(workload, plan)
     if tables:
         (common,) = ranks.values()
-        ranks = {name: {**common, **parts} for name, parts in tables.items()}
+        ranks = {name: _sum(common, parts) for name, parts in tables.items()}
     totals = {name: _total(parts) for name, parts in ranks.items()}
     fullest = max(totals, key=lambda name: totals[name])
     peak = totals[fullest]
@@ -95,13 +95,19 @@ def _normal_cdf(z: float) -> float:
     return 0.5 * math.erfc(-z / math.sqrt(2))
 
 
+def _sum(common: dict[Part, float], more: dict[Part, float]) -> dict[Part, float]:
+    parts = {part: common.get(part, 0.0) + more.get(part, 0.0) for part in Part}
+    parts[Part.ALLOCATOR] += ALLOCATOR_SHARE * more.get(Part.BUFFERS, 0.0)
+    return parts
+
+
 def _total(parts: dict[Part, float]) -> float:
     return sum(parts.values())
 
 
 def _by_stage(setting: _Setting) -> dict[str, dict[Part, float]]:
     plan = setting.plan
-    blocks = setting.workload.model.blocks()
+    blocks = dense_blocks(setting.workload.model)
     saved = {id(b): saved_by_block(b, setting.rules) for b in blocks}
     stages = split_into_stages(blocks, plan.pp)
     if plan.pp == 1:
