@@ -60,4 +60,5 @@ def attention_flop_per_s(gpu: Gpu, kernel: str) -> float:
         generation = c.ATTENTION_FALLBACK[generation]
     table = c.ATTENTION_RATE[generation]
     # Older and smaller parts without a figure of their own: as ampere, the same mma.sync kernels.
-    return table.get(architecture, table["ampere"]) * gpu.peak(Dtype.FP16)
+    share = table[architecture] if architecture in table else table["ampere"]
+    return share * gpu.peak(Dtype.FP16)
