@@ -1,0 +1,1 @@
+"""Measured tables: readers, fits, evaluation, validation against published runs."""
