@@ -1,0 +1,1 @@
+"""RUN files: reading with file and line, the published JSON Schema, and the way to records."""

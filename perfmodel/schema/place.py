@@ -1,0 +1,54 @@
+"""Where a value stands in a file, for errors that say so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from perfmodel.errors import InputError, RefusedError
+from perfmodel.schema.document import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A node of a file, with the file's name and the dotted path of its key."""
+
+    file: str
+    path: str
+    node: Node
+
+    def at(self, line: int) -> str:
+        """File and line."""
+        return f"{self.file}:{line}"
+
+    def child(self, key: str) -> Section:
+        """The value under `key` of a mapping."""
+        assert isinstance(self.node.value, dict)
+        path = f"{self.path}.{key}" if self.path else key
+        return Section(self.file, path, self.node.value[key])
+
+    def fail(self, message: str) -> InputError:
+        """Error at this place."""
+        return InputError(f"{self.at(self.node.line)}: {message}")
+
+    def line_of(self, message: str) -> int:
+        """Line of the first field of this section that `message` names, else of the section."""
+        if isinstance(self.node.value, dict):
+            for word in re.findall(r"\w+", message):
+                if word in self.node.value:
+                    return self.node.value[word].line
+        return self.node.line
+
+    @contextmanager
+    def locating(self) -> Iterator[None]:
+        """Give errors raised inside file and line: of the field they name, or of this section."""
+        try:
+            yield
+        except (InputError, RefusedError) as error:
+            message = str(error)
+            if message.startswith(f"{self.file}:"):
+                raise
+            place = self.at(self.line_of(message))
+            raise InputError(f"{place}: {message}") from None
