@@ -73,15 +73,12 @@ def plan_problems(workload: Workload, plan: Plan) -> Iterator[str]:
         yield f"tp {plan.tp} does not divide heads {heads}; use a divisor"
     layers = _num_layers(workload)
     if plan.pp * plan.vp > layers:
-        kind = "layers" if layers else "blocks that may be dealt to stages"
-        yield f"pp {plan.pp} x vp {plan.vp} is more than the model's {layers} {kind}; lower one"
+        yield f"pp {plan.pp} x vp {plan.vp} is more than the model's {layers} layers; lower one"
     elif plan.vp > 1 and layers % (plan.pp * plan.vp):
         yield f"vp {plan.vp} x pp {plan.pp} does not divide layers {layers}; use a divisor"
-    mixture = getattr(model, "mixture", None)
-    if plan.ep > 1 and mixture is None:
-        yield f"ep {plan.ep} needs a mixture of experts, which the model is not; use 1"
-    elif plan.ep > 1 and mixture.num_experts % plan.ep:
-        yield f"ep {plan.ep} does not divide num_experts {mixture.num_experts}; use a divisor"
+    experts = getattr(getattr(model, "mixture", None), "num_experts", 1)
+    if experts % plan.ep:
+        yield f"ep {plan.ep} does not divide num_experts {experts}; use a divisor"
     if (plan.dp * plan.cp * plan.tp) % plan.ep:
         yield f"ep {plan.ep} does not divide dp x cp x tp = {plan.dp * plan.cp * plan.tp}"
     if plan.shard_group is not None and plan.dp % plan.shard_group:

@@ -15,7 +15,7 @@ from importlib import resources
 from typing import Any, TypeAlias
 
 from perfmodel.errors import InputError
-from perfmodel.schema.place import Section
+from perfmodel.schema.place import Section, nearest
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -184,10 +184,7 @@ def _check_fields(section: Section, schema: Schema) -> None:
 
 
 def _unknown(key: str, section: Section, properties: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(key.lower(), list(properties), n=3, cutoff=0.6)
-    if near:
-        return f"unknown field {key!r} in {_field(section)}; did you mean {', '.join(near)}?"
-    return f"unknown field {key!r} in {_field(section)}; allowed: {', '.join(properties)}"
+    return f"unknown field {key!r} in {_field(section)}{nearest(key, properties)}"
 
 
 def _about(schema: Schema) -> str:

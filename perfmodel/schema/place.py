@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from perfmodel.errors import InputError, RefusedError
 from perfmodel.schema.document import Node
+
+_FEW = 40  # names that still make a readable sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +55,19 @@ class Section:
                 raise
             place = self.at(self.line_of(message))
             raise InputError(f"{place}: {message}") from None
+
+
+def nearest(name: str, known: Iterable[str], num: int = 3) -> str:
+    """The nearest known spellings as a half-sentence; all of them where none is near.
+
+    Examples
+    --------
+    >>> nearest("tabel_wise", ["table_wise", "row_wise"], 1)
+    '; did you mean table_wise?'
+    """
+    every = list(known)
+    near = difflib.get_close_matches(name.lower(), every, n=num, cutoff=0.6)
+    if near:
+        return f"; did you mean {', '.join(near)}?"
+    few = ", ".join(every[:_FEW]) + (" \u2026" if len(every) > _FEW else "")
+    return f"; allowed: {few}" if every else ""
