@@ -95,10 +95,12 @@ def resolve_gpu(text: str, known: Catalogue | None = None) -> tuple[Gpu, str | N
     return _nearest(text, known)
 
 
-# A family is a letter-digit word of a product line; the longest match wins (a10g before a10).
+# A family is a letter-digit word of a product line. Behind it a form factor may be glued on
+# ("H100SXM5"), or one letter of a variant ("V100S", "A100X"), which is then not the exact part.
 _FAMILY = re.compile(
-    r"\b(titan ?xp|titan ?v|gb10|gb[23]00|gh200|[abhv][1-8]0{1,2}g?|p100|p4|t4|l40s|l[42]0?|h20"
-    r"|mi ?\d{3}[axp]?|rtx ?(?:pro ?)?a?\d{4}(?: ?ti| ?super| ?ada)?|b[67]0)(?![0-9])",
+    r"\b(titan ?xp|titan ?v|gb10|gb[23]00|gh200|a10g|[abhv][1-8]0{1,2}|p100|p4|t4|l40s|l[42]0?|h20"
+    r"|mi ?\d{3}[axp]?|rtx ?(?:pro ?)?a?\d{4}(?: ?ti| ?super| ?ada)?|b[67]0)"
+    r"(?:(?P<variant>[sx]\b)|(?=sxm|pcie|nvl|oam)|(?![a-z0-9]))"
 )
 _FORMS = (
     ("nvl", re.compile(r"\bnvl\b(?! ?\d)|\bnvl(?=$)")),
@@ -117,6 +119,7 @@ SAME_POWER = 0.1
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parsed:
     family: str
+    is_variant: bool
     form: str | None
     memory_gb: float | None
     power_w: float | None
@@ -131,6 +134,7 @@ def _parse(text: str) -> _Parsed | None:
     memory, power = _MEMORY.search(rest), _POWER.search(rest)
     return _Parsed(
         family=family.group(1).replace(" ", ""),
+        is_variant=family["variant"] is not None,
         form=next((form for form, pattern in _FORMS if pattern.search(rest)), None),
         memory_gb=float(memory.group(1)) if memory else None,
         power_w=float(power.group(1)) if power else None,
@@ -139,7 +143,7 @@ def _parse(text: str) -> _Parsed | None:
 
 def _family_of(name: str) -> str:
     """Family of a canonical id: its words up to the form factor or memory size."""
-    words = []
+    words: list[str] = []
     for word in name.split("_"):
         if re.fullmatch(r"sxm\d?|pcie|nvl|server|\d{2,3}w?", word) and words:
             break
@@ -171,7 +175,7 @@ def _nearest(text: str, known: Catalogue) -> tuple[Gpu, str | None]:
 def _with_stated(gpu: Gpu, parsed: _Parsed, text: str) -> tuple[Gpu, str | None]:
     """Carry over a memory size that the part is not sold with; say what differs, if anything."""
     form = _form_of(gpu.name)
-    is_plain = form in (parsed.form, None) and parsed.memory_gb is not None
+    is_plain = form in (parsed.form, None) and parsed.memory_gb and not parsed.is_variant
     remarks = [f"GPU {text!r} is not in the catalogue: read as {gpu.title}"]
     size = gpu.memory_bytes / GIB
     if parsed.memory_gb and abs(parsed.memory_gb / size - 1) > SAME_MEMORY:
@@ -180,7 +184,7 @@ def _with_stated(gpu: Gpu, parsed: _Parsed, text: str) -> tuple[Gpu, str | None]
     if parsed.power_w and abs(parsed.power_w / gpu.power_w - 1) > SAME_POWER:
         remarks.append(f"{parsed.power_w:g} W stated, the catalogue's part draws {gpu.power_w:g} W")
         gpu = replace(gpu, power_w=parsed.power_w)
-    is_exact = is_plain and len(remarks) == 1
+    is_exact = bool(is_plain) and len(remarks) == 1
     return gpu, None if is_exact else ", ".join(remarks)
 
 

@@ -6,34 +6,22 @@ for a card) and every such assumption is written into `Cluster.notes`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from perfmodel.errors import InputError, UnknownNameError
-from perfmodel.hardware.aliases import (
-    normalise,
-    resolve_gpu,
-    resolve_network_name,
-    resolve_node_name,
-)
+from perfmodel.hardware.aliases import resolve_gpu, resolve_network_name, resolve_node_name
 from perfmodel.hardware.catalogue import Catalogue, catalogue
-from perfmodel.hardware.entries import mesh_domain
+from perfmodel.hardware.fabrics import SAME_RATE, unstated_fabric, whole_nodes, with_stated_fabric
 from perfmodel.hardware.link_text import (
     InterNodeText,
-    IntraNodeText,
     is_unstated,
     read_inter_node,
     read_intra_node,
 )
-from perfmodel.hardware.records import Cluster, FabricKind, Gpu, Network, NetworkKind, Node
-
-PCIE_SERVER_GPUS = 8
-"""Cards in the PCIe server assumed for a card without a node of its own: the common 4U chassis."""
-
-_SAME_RATE = 0.05
-"""Rates within 5 % are the same link (25 GB/s or 25.78 GB/s a NVLink3 lane group)."""
+from perfmodel.hardware.platforms import machine_named, usual_node
+from perfmodel.hardware.records import Cluster, Network, NetworkKind, Node
 
 
 def resolve_cluster(
@@ -133,38 +121,6 @@ def _job_rate(node: Node, used: int) -> float:
     return nics * node.nic_bytes_per_s
 
 
-def usual_node(gpu: Gpu, known: Catalogue | None = None) -> Node:
-    """The node a GPU is usually sold in, with this GPU in it; a PCIe server where none is listed."""
-    known = known or catalogue()
-    name = known.usual_nodes.get(gpu.name)
-    if name is not None:
-        node = known.node(name)
-        return node if node.gpu == gpu else replace(node, gpu=gpu)
-    for name in known.nodes:
-        if known.node(name).gpu == gpu:
-            return known.node(name)
-    return pcie_server(gpu, known)
-
-
-def pcie_server(gpu: Gpu, known: Catalogue | None = None, num_gpus: int = PCIE_SERVER_GPUS) -> Node:
-    """A server of `num_gpus` cards behind PCIe, one 100 Gb/s port, as assumed for unlisted cards."""
-    known = known or catalogue()
-    entry = known.gpus.get(gpu.name, {})
-    port = known.network("tcp_100")
-    return Node(
-        name=f"pcie_{gpu.name}_{num_gpus}",
-        title=f"{num_gpus} x {gpu.title}, PCIe",
-        gpu=gpu,
-        num_gpus=num_gpus,
-        fabric=FabricKind.PCIE if entry.get("pcie_peer_to_peer", True) else FabricKind.PCIE_HOST,
-        fabric_bytes_per_s=gpu.pcie_bytes_per_s,
-        nvlink_domain_gpus=1,
-        num_nics=1,
-        nic_bytes_per_s=port.port_bytes_per_s,
-        network=port.name,
-    )
-
-
 def cluster_from_run(hardware: Mapping[str, Any], known: Catalogue | None = None) -> Cluster:
     """Cluster of a published run.
 
@@ -186,14 +142,14 @@ def cluster_from_run(hardware: Mapping[str, Any], known: Catalogue | None = None
     gpu, warning = resolve_gpu(hardware.get("gpu", ""), known)
     notes = [warning] if warning else []
     inter_text, intra_text = hardware.get("inter_node"), hardware.get("intra_node")
-    node = _machine_named(f"{intra_text} {inter_text} {hardware.get('gpu')}", gpu, known)
+    node = machine_named(f"{intra_text} {inter_text} {hardware.get('gpu')}", gpu, known)
     node = node or usual_node(gpu, known)
     per_node, nodes = _counts(hardware, node)
-    node = _with_intra(node, read_intra_node(intra_text), per_node, notes)
+    node = with_stated_fabric(node, read_intra_node(intra_text), per_node, notes)
     if is_unstated(intra_text) and per_node > 1:
-        notes.append(_intra_note(node))
+        notes.append(unstated_fabric(node))
     if nodes > 1 or per_node > node.num_gpus:
-        node = _whole_nodes(node, per_node, notes)
+        node = whole_nodes(node, per_node, notes)
     node, network, rate = _with_inter(node, read_inter_node(inter_text), per_node, notes, known)
     if nodes > 1 and (is_unstated(inter_text) or read_inter_node(inter_text) == InterNodeText()):
         notes.append(
@@ -206,11 +162,15 @@ def cluster_from_run(hardware: Mapping[str, Any], known: Catalogue | None = None
     )  # fmt: skip
 
 
+MAX_COUNT = 10**7
+"""More GPUs than exist: a slip of the finger."""
+
+
 def _count(name: str, value: object) -> int:
-    ok = isinstance(value, int | float) and not isinstance(value, bool) and value == value
-    if not ok or value < 1 or value != int(value) or value > 1e7:  # type: ignore[operator, call-overload]
-        raise InputError(f"{name} {value!r} is not a positive whole number")
-    return int(value)  # type: ignore[call-overload, no-any-return]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 1 <= float(str(value)) <= MAX_COUNT or float(str(value)) % 1:
+        raise InputError(f"{name} {value!r} is not a positive whole number up to {MAX_COUNT:,}")
+    return int(float(str(value)))
 
 
 def _counts(hardware: Mapping[str, Any], node: Node) -> tuple[int, int]:
@@ -221,165 +181,17 @@ def _counts(hardware: Mapping[str, Any], node: Node) -> tuple[int, int]:
         if hardware.get(key) is not None
     }
     total, per_node, nodes = (given.get(k) for k in ("num_gpus", "gpus_per_node", "nodes"))
-    if per_node is None:
-        per_node = total // (nodes or 1) if total and nodes else min(total or 1, node.num_gpus)
-    if nodes is None:
-        nodes = -(-total // per_node) if total else 1
-    if total is not None and total != per_node * nodes:
+    if total is None:
+        nodes = nodes or 1
+        per_node = per_node or (node.num_gpus if "nodes" in given else 1)
+        return per_node, nodes
+    per_node = per_node or (total // nodes if nodes else min(total, node.num_gpus)) or 1
+    nodes = nodes or -(-total // per_node)
+    if total != per_node * nodes:
         raise InputError(
             f"num_gpus {total} is not gpus_per_node {per_node} x nodes {nodes}; correct one of them"
         )
-    return max(per_node, 1), nodes
-
-
-def _machine_named(text: str, gpu: Gpu, known: Catalogue) -> Node | None:
-    """Node whose name or alias occurs in a text, if it holds GPUs of the same silicon."""
-    squeezed = normalise(text)
-    spelled = [(a, name) for name, texts in known.aliases.get("nodes", {}).items() for a in texts]
-    for alias, name in sorted(spelled, key=lambda pair: -len(pair[0])):
-        pattern = r"(?<![a-z0-9])" + re.escape(alias.lower()) + r"(?![a-z0-9])"
-        if normalise(alias) in squeezed and re.search(pattern, text.lower()):
-            node = known.node(name)
-            if node.gpu.silicon_family == gpu.silicon_family:
-                return replace(node, gpu=gpu)
-    return None
-
-
-def _intra_note(node: Node) -> str:
-    if node.fabric is FabricKind.PCIE:
-        return "links inside a node not stated: PCIe, peer-to-peer assumed to work"
-    if node.fabric is FabricKind.PCIE_HOST:
-        return "links inside a node not stated: PCIe, peer-to-peer assumed blocked as on this card"
-    return f"links inside a node not stated: as in {node.title}"
-
-
-def _with_intra(node: Node, said: IntraNodeText, per_node: int, notes: list[str]) -> Node:
-    """The node with its fabric as stated."""
-    gpu = node.gpu
-    if said.has_infinity_fabric and node.fabric is not FabricKind.INFINITY_FABRIC:
-        notes.append(f"Infinity Fabric stated, but {gpu.title} is taken as {node.title}")
-        return node
-    if said.has_nvlink or said.has_nvswitch:
-        return _with_nvlink(node, said, per_node, notes)
-    if not said.has_pcie and not said.blocks_peer_access:
-        return node
-    kind = FabricKind.PCIE_HOST if said.blocks_peer_access else FabricKind.PCIE
-    if node.fabric is FabricKind.PCIE_HOST and not said.states_peer_access:
-        kind = FabricKind.PCIE_HOST
-    elif not (said.blocks_peer_access or said.states_peer_access):
-        notes.append("peer-to-peer over PCIe not stated: assumed to work")
-    return replace(
-        node, fabric=kind, fabric_bytes_per_s=gpu.pcie_bytes_per_s, nvlink_domain_gpus=1,
-        mesh_links=(),
-    )  # fmt: skip
-
-
-def _with_nvlink(node: Node, said: IntraNodeText, per_node: int, notes: list[str]) -> Node:
-    gpu = node.gpu
-    if gpu.nvlink_bytes_per_s == 0.0:
-        notes.append(f"NVLink stated, but {gpu.title} has none: {node.title} taken")
-        return node
-    node = _with_stated_rate(node, said, notes)
-    if said.domain_gpus:
-        return replace(
-            node, fabric=FabricKind.NVSWITCH, nvlink_domain_gpus=said.domain_gpus, mesh_links=()
-        )
-    if said.has_nvswitch:
-        if node.fabric is not FabricKind.NVSWITCH:
-            node = replace(
-                node, fabric=FabricKind.NVSWITCH, fabric_bytes_per_s=gpu.nvlink_bytes_per_s,
-                nvlink_domain_gpus=node.num_gpus, mesh_links=(),
-            )  # fmt: skip
-        return node
-    is_card = node.fabric in (FabricKind.PCIE, FabricKind.PCIE_HOST)
-    if said.is_pairwise or (is_card and said.links_per_pair is None):
-        notes.append("NVLink on cards: bridges join GPUs in pairs")
-        return _with_mesh(node, 2, _num_links(gpu), node.num_gpus)
-    if said.links_per_pair is not None:
-        return _with_links(node, said.links_per_pair, per_node, notes)
-    return node
-
-
-def _num_links(gpu: Gpu) -> int:
-    """NVLinks of a GPU: one carries 20 GB/s each way in generation 1, 25 in 2 to 4, 50 in 5."""
-    per_link = {1: 20e9, 5: 50e9}.get(gpu.nvlink_generation, 25e9)
-    return max(1, round(gpu.nvlink_bytes_per_s / per_link))
-
-
-def _with_links(node: Node, per_pair: int, per_node: int, notes: list[str]) -> Node:
-    """Every pair has `per_pair` links: all links to every peer is a switch, else boards."""
-    links = _num_links(node.gpu)
-    if per_pair >= links:
-        domain = node.num_gpus if per_node > 2 or node.fabric is FabricKind.NVSWITCH else 2
-        if domain > 2:
-            return replace(
-                node, fabric=FabricKind.NVSWITCH, nvlink_domain_gpus=domain, mesh_links=(),
-                fabric_bytes_per_s=node.gpu.nvlink_bytes_per_s,
-            )  # fmt: skip
-        return _with_mesh(node, 2, links, node.num_gpus)
-    board = links // per_pair + 1
-    if per_node > board:
-        notes.append(
-            f"{per_pair} NVLinks between GPUs of {links} each join boards of {board}: "
-            f"{per_node} GPUs are taken as {-(-per_node // board)} such boards joined by PCIe"
-        )
-    return _with_mesh(node, board, per_pair, max(per_node, node.num_gpus))
-
-
-def _with_mesh(node: Node, board: int, per_pair: int, num_gpus: int) -> Node:
-    mesh = tuple(
-        tuple(per_pair if i != j and i // board == j // board else 0 for j in range(num_gpus))
-        for i in range(num_gpus)
-    )
-    return replace(
-        node, fabric=FabricKind.NVLINK_MESH, mesh_links=mesh, num_gpus=num_gpus,
-        nvlink_domain_gpus=mesh_domain(mesh), fabric_bytes_per_s=node.gpu.nvlink_bytes_per_s,
-    )  # fmt: skip
-
-
-def _with_stated_rate(node: Node, said: IntraNodeText, notes: list[str]) -> Node:
-    """NVLink totals are sold as the sum of both directions, so X GB/s means X/2 one way.
-
-    Unless the text says "per direction", or X is the one-way rate of this very GPU.
-    """
-    stated = said.rate_bytes_per_s
-    if stated is None:
-        return node
-    signalled = node.gpu.nvlink_bytes_per_s
-    one_way = (stated,) if said.rate_is_one_direction else (stated / 2, stated)
-    if any(abs(rate / signalled - 1) <= _SAME_RATE for rate in one_way):
-        return node
-    notes.append(
-        f"NVLink of {one_way[0] / 1e9:g} GB/s one way as stated, not {signalled / 1e9:g} as sold"
-    )
-    gpu = replace(node.gpu, nvlink_bytes_per_s=one_way[0])
-    return replace(node, gpu=gpu, fabric_bytes_per_s=one_way[0])
-
-
-def _whole_nodes(node: Node, per_node: int, notes: list[str]) -> Node:
-    """A job of several nodes is taken to use whole nodes: the node shrinks or grows to fit."""
-    if per_node == node.num_gpus:
-        return node
-    nics = node.num_nics and max(1, round(node.num_nics * per_node / node.num_gpus))
-    notes.append(
-        f"{per_node} GPUs a node where {node.title} has {node.num_gpus}: taken as a node of "
-        f"{per_node} with {nics} NICs"
-    )
-    mesh = node.mesh_links
-    if mesh:
-        mesh = tuple(row[:per_node] for row in mesh[:per_node]) if per_node < len(mesh) else ()
-    domain = node.nvlink_domain_gpus
-    if domain == node.num_gpus:
-        domain = per_node
-    elif mesh:
-        domain = mesh_domain(mesh)
-    kind = node.fabric
-    if kind is FabricKind.NVLINK_MESH and not mesh:
-        kind = FabricKind.NVSWITCH  # more GPUs than a mesh joins directly
-    return replace(
-        node, num_gpus=per_node, num_nics=nics, mesh_links=mesh, nvlink_domain_gpus=domain,
-        fabric=kind,
-    )  # fmt: skip
+    return per_node, nodes
 
 
 def _with_inter(
@@ -432,6 +244,6 @@ def _network_like(
         return gap, network.name != own.name, network.name not in beside
 
     nearest = min(candidates, key=distance)
-    if port and abs(nearest.port_bytes_per_s / port - 1) > _SAME_RATE:
+    if port and abs(nearest.port_bytes_per_s / port - 1) > SAME_RATE:
         return replace(nearest, port_bytes_per_s=port)
     return nearest

@@ -1,4 +1,4 @@
-"""From a plain catalogue entry (a mapping of numbers, units in the keys) to a record in SI units."""
+"""From a plain catalogue entry (numbers, units in the keys) to a record in SI units."""
 
 from __future__ import annotations
 

@@ -175,8 +175,9 @@ def _scoped(rate: _Rate, count_at: int | None) -> tuple[float | None, float | No
 _PER_DIRECTION = re.compile(r"per dir|one[- ]way|uni-?di|each (?:way|direction)|/dir")
 _LINKS = re.compile(r"(\d{1,2})\s*(?:nv)?links? (?:between|per|to each)|\bnv(\d{1,2})\b")
 _BLOCKED = re.compile(
-    r"(?:no|without|w/o|disabled|blocked)\s*(?:gpu )?(?:p2p|peer)|(?:p2p|peer\S*(?: access)?)\W*(?:is )?"
-    r"(?:disabled|blocked|off|unavailable|not)|via host|through host|host[- ]staged|\bshm\b"
+    r"(?:no|without|w/o|disabled|blocked)\s*(?:gpu )?(?:p2p|peer)"
+    r"|(?:p2p|peer\S*(?: access)?)\W*(?:is )?(?:disabled|blocked|off|unavailable|not)"
+    r"|via host|through host|host[- ]staged|\bshm\b"
 )
 
 
