@@ -61,10 +61,13 @@ class SpreadTable:
         for stratum in strata:
             quantile, rows = self.quantiles.get(stratum, (width, 0))
             width = (rows * quantile + _SHRINKAGE_ROWS * width) / (rows + _SHRINKAGE_ROWS)
-        extra = _PER_ASSUMPTION_LOG * min(features.num_assumptions, _MAX_ASSUMPTIONS)
-        if not features.is_known_gpu:
-            extra = math.hypot(extra, _UNKNOWN_GPU_LOG)
-        return math.hypot(width, extra)
+        return math.hypot(width, _extra(features))
+
+
+def _extra(features: SpreadFeatures) -> float:
+    """Half-width in ln that assumptions and an unlisted GPU add to that of the stratum."""
+    extra = _PER_ASSUMPTION_LOG * min(features.num_assumptions, _MAX_ASSUMPTIONS)
+    return extra if features.is_known_gpu else math.hypot(extra, _UNKNOWN_GPU_LOG)
 
 
 def interval(
@@ -83,8 +86,10 @@ def fit_spread(residuals: Sequence[float], features: Sequence[SpreadFeatures]) -
     """
     parts: dict[str, list[float]] = {}
     for residual, feature in zip(residuals, features, strict=True):
+        # What the stratum must cover beyond the widening that this row gets anyway.
+        needed = math.sqrt(max(residual**2 - _extra(feature) ** 2, 0.0))
         for stratum in feature.strata():
-            parts.setdefault(stratum, []).append(abs(residual))
+            parts.setdefault(stratum, []).append(needed)
     return SpreadTable(quantiles={k: (_conformal(parts[k]), len(parts[k])) for k in sorted(parts)})
 
 

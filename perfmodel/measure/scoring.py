@@ -42,7 +42,7 @@ class Outcome:
     @property
     def group(self) -> str:
         """Source, model and GPU."""
-        return str(self.row["group"])
+        return group_of(self.row)
 
     @property
     def is_covered(self) -> bool | None:
@@ -52,10 +52,23 @@ class Outcome:
         return self.interval_ms[0] <= self.measured_ms <= self.interval_ms[1]
 
 
+def group_of(row: Mapping[str, Any]) -> str:
+    """`group` of a row, or what it is made of where a user's own row has none."""
+    if row.get("group"):
+        return str(row["group"])
+    gpu = (row.get("hardware") or {}).get("gpu")
+    return f"{row.get('source') or 'own'}|{row.get('model_name')}|{gpu}"
+
+
+def source_of(row: Mapping[str, Any]) -> str:
+    """First part of the group."""
+    return group_of(row).split("|")[0]
+
+
 KEYS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "family": lambda row: str(row["family"]),
+    "family": lambda row: str(row.get("family")),
     "gpu": lambda row: str((row.get("hardware") or {}).get("gpu")).split("-")[0],
-    "source": lambda row: str(row["group"]).split("|")[0],
+    "source": source_of,
     "scale": lambda row: str(row.get("scale_class")),
     "confidence": lambda row: str(row.get("confidence")),
 }
