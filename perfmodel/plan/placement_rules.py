@@ -31,6 +31,7 @@ class PlacementRule:
     """
 
     rule: str = "size_balanced"
+    whole_table_rule: str = ""  # where a text says "table-wise"; empty: `rule` if it is one
     column_split_elements: float = math.inf
     row_split_elements: float = math.inf
     host_bytes: float = math.inf
@@ -47,6 +48,7 @@ class PlacementRule:
 
         return cls(
             rule=str(options.get("placement", "size_balanced")),
+            whole_table_rule=str(options.get("table_wise_placement", "")),
             column_split_elements=number("column_split_elements", math.inf),
             row_split_elements=number("row_split_elements", math.inf),
             host_bytes=number("host_tables_above_bytes", math.inf),
@@ -83,10 +85,6 @@ _TEXT_RULES: tuple[tuple[str, str], ...] = (
     ("auto", "lookup_balanced"),
 )
 
-_WHOLE_TABLE_RULES = (
-    "size_balanced", "size_balanced_capped", "serpentine", "lookup_balanced", "round_robin",
-)  # fmt: skip
-
 
 def sharding_from_text(
     text: str | None, tables: Sequence[EmbeddingTable], num_ranks: int, rule: PlacementRule
@@ -110,7 +108,8 @@ def sharding_from_text(
     words = (text or "").lower()
     name = next((r for word, r in _TEXT_RULES if word in words), rule.rule)
     if name == "table_wise":
-        name = rule.rule if rule.rule in _WHOLE_TABLE_RULES else "size_balanced"
+        own = rule.rule if rule.rule in _WHOLE else "size_balanced"
+        name = rule.whole_table_rule or own
     return place(name, tables, num_ranks, rule)
 
 

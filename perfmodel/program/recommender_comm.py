@@ -22,7 +22,11 @@ Array: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One collective, how often it happens in each scenario (0 or 1), and its communicators."""
+    """One collective, how often it happens in each scenario, and its communicators.
+
+    `count` is 0 where a scenario has none; a fraction where a library's own transport takes that
+    share of NCCL's time.
+    """
 
     name: str
     work: Collective
@@ -39,7 +43,8 @@ class Communication:
     ids: tuple[Step, ...]
     vectors: tuple[Step, ...]  # forward; backward moves the same bytes the other way
     gradients: tuple[Step, ...]  # of vectors, backward
-    dense: tuple[Step, ...]  # gradients of copied parameters
+    dense_early: tuple[Step, ...]  # gradients of the top MLP and cross layers, ready first
+    dense_late: tuple[Step, ...]  # of what else is copied on all ranks
 
     @classmethod
     def of(
@@ -54,14 +59,21 @@ class Communication:
         """Sizes of all collectives from the loads of all ranks."""
         num_ranks = loads.lookups.shape[1]
         per_node = min(cluster.gpus_per_node, num_ranks)
-        maker = _Maker(num_ranks, per_node, settings.is_exchange_hierarchical)
+        maker = _Maker(
+            num_ranks, per_node, settings.is_exchange_hierarchical, settings.network_time_fraction
+        )
         vector = settings.exchange_dtype(workload.precision)
         sent = loads.exchange_elements.copy()
         if settings.keeps_bottom_on_first_rank and num_ranks > 1:
             sent[:, 0] += workload.global_batch * model.dense_width
         received_ids = loads.lookups * settings.id_bytes if settings.exchanges_ids else 0 * sent
         gradient = stack.gradient_dtype or workload.precision.master
-        dense = _dense_elements(model, loads, settings)
+        early, late = _dense_elements(model, loads, settings)
+        if gradient.num_bytes * early.max() < stack.gradient_bucket_bytes:
+            # Everything fits one bucket, which leaves when it is full: with the last gradients.
+            early, late = (
+                (early, late) if settings.has_own_exchange_lane else (0 * early, early + late)
+            )
         exchange = maker.exchange("vectors", sent, vector)
         return cls(
             num_ranks=num_ranks,
@@ -69,7 +81,8 @@ class Communication:
             ids=maker.exchange("ids", received_ids / Dtype.INT64.num_bytes, Dtype.INT64),
             vectors=(*exchange, *maker.partial_sums(loads, vector, CollectiveKind.REDUCE_SCATTER)),
             gradients=(*exchange, *maker.partial_sums(loads, vector, CollectiveKind.ALL_GATHER)),
-            dense=maker.all_reduce(dense, gradient),
+            dense_early=maker.all_reduce("top gradients", early, gradient),
+            dense_late=maker.all_reduce("gradients", late, gradient),
         )
 
     def groups(self) -> dict[str, NDArray[np.int64]]:
@@ -78,18 +91,19 @@ class Communication:
             return {}
         grid = np.arange(self.num_ranks, dtype=np.int64).reshape(-1, self.ranks_per_node)
         every = {"world": grid.reshape(1, -1), "node": grid, "rail": grid.T.copy()}
-        used = {s.group for s in (*self.ids, *self.vectors, *self.gradients, *self.dense)}
+        steps = (*self.ids, *self.vectors, *self.gradients, *self.dense_early, *self.dense_late)
+        used = {step.group for step in steps}
         return {name: ranks for name, ranks in every.items() if name in used}
 
 
 def _dense_elements(
     model: RecommenderModel, loads: RankLoads, settings: RecommenderSettings
-) -> Array:
-    """Values all-reduced in each scenario: MLPs and copied rows, equal on all ranks."""
-    values: Array = loads.dense_elements.max(axis=1) + dense_parameters(
-        model, with_bottom=not settings.keeps_bottom_on_first_rank
-    )
-    return values
+) -> tuple[Array, Array]:
+    """Values all-reduced in each scenario, equal on all ranks: top MLP, then all the rest."""
+    rows: Array = loads.dense_elements.max(axis=1)
+    top = dense_parameters(model, with_bottom=False)
+    everything = dense_parameters(model, with_bottom=not settings.keeps_bottom_on_first_rank)
+    return 0 * rows + top, rows + everything - top
 
 
 def dense_parameters(model: RecommenderModel, *, with_bottom: bool = True) -> int:
@@ -105,6 +119,7 @@ class _Maker:
     num_ranks: int
     per_node: int
     is_hierarchical: bool
+    network_time_fraction: float
 
     @property
     def _num_nodes(self) -> int:
@@ -159,13 +174,13 @@ class _Maker:
                 steps.append(self._step("rows (rail)", across, out, dtype, "rail", self._rail))
         return tuple(steps) if self.num_ranks > 1 else ()
 
-    def all_reduce(self, elements: Array, dtype: Dtype) -> tuple[Step, ...]:
+    def all_reduce(self, name: str, elements: Array, dtype: Dtype) -> tuple[Step, ...]:
         """All-reduce of `elements` values, shape (scenarios,)."""
-        if self.num_ranks == 1:
+        if self.num_ranks == 1 or not np.any(elements > 0):
             return ()
         return (
             self._step(
-                "gradients",
+                name,
                 CollectiveKind.ALL_REDUCE,
                 elements,
                 dtype,
@@ -195,4 +210,5 @@ class _Maker:
             max_rank_bytes=None if largest is None else amount(largest * size),
             cause=cause,
         )
-        return Step(name=name, work=work, count=amount((elements > 0).astype(float)), group=group)
+        share = self.network_time_fraction if shape.num_nodes > 1 else 1.0
+        return Step(name=name, work=work, count=amount((elements > 0) * share), group=group)

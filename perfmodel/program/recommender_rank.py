@@ -185,8 +185,12 @@ class RankBuilder:
 
     def _backward_embeddings(self, tasks: TaskList) -> tuple[int, ...]:
         """From the interaction's gradient to the updates; returns the tasks that end the step."""
-        can_reduce_early = self.stack.overlaps_gradients and self._keeps_bottom_apart
-        dense = self._reduce(tasks, len(tasks.tasks) - 1) if can_reduce_early else ()
+        overlaps = self.stack.overlaps_gradients
+        early, late = self.communication.dense_early, self.communication.dense_late
+        top = len(tasks.tasks) - 1
+        if self._keeps_bottom_apart:
+            early, late = (*early, *late), ()
+        dense = self._reduce(tasks, early, top) if overlaps else ()
         inner = tasks.kernels(
             "interaction backward",
             self._dense.interaction(self.local_batch, Pass.BACKWARD),
@@ -195,8 +199,9 @@ class RankBuilder:
         steps = self.communication.gradients
         vectors = self._steps(tasks, steps, Pass.BACKWARD, (inner,))
         bottom = self._bottom_backward(tasks, () if self._overlaps else vectors)
-        if not can_reduce_early and self.stack.overlaps_gradients:
-            dense = self._reduce(tasks, max((inner, *bottom)))
+        copied = bool(np.any(self.loads["local_lookups"] > 0))
+        if overlaps and not copied:
+            dense += self._reduce(tasks, late, max((inner, *bottom)))
         rows = tasks.kernels(
             "lookup backward",
             self._embedding.backward(),
@@ -204,8 +209,10 @@ class RankBuilder:
             waits=vectors,
             phase=Pass.BACKWARD,
         )
-        if not self.stack.overlaps_gradients:
-            dense = self._reduce(tasks, rows)
+        if not overlaps:
+            dense = self._reduce(tasks, (*early, *late), rows)
+        elif copied:
+            dense += self._reduce(tasks, late, rows)
         return (self._update(tasks, dense),)
 
     @property
@@ -226,9 +233,9 @@ class RankBuilder:
             ),
         )
 
-    def _reduce(self, tasks: TaskList, after: int) -> tuple[int, ...]:
+    def _reduce(self, tasks: TaskList, steps: tuple[Step, ...], after: int) -> tuple[int, ...]:
         lane = "reduce" if self.settings.has_own_exchange_lane else "comm"
-        return self._steps(tasks, self.communication.dense, Pass.BACKWARD, (after,), lane=lane)
+        return self._steps(tasks, steps, Pass.BACKWARD, (after,), lane=lane)
 
     def _update(self, tasks: TaskList, waits: tuple[int, ...]) -> int:
         """Optimiser of everything that is copied on all ranks."""

@@ -29,6 +29,7 @@ class RecommenderSettings:
     exchanges_ids: bool = False  # ids arrive data-parallel and are sent to the tables' ranks
     has_own_exchange_lane: bool = False  # reductions do not queue behind vectors
     is_exchange_hierarchical: bool = False  # within nodes first, then between equal local ranks
+    network_time_fraction: float = 1.0  # of NCCL's time across nodes, for a library's own transport
     copies_input: bool = True  # ids and dense features come from the host, prefetched
     id_bytes: float = 8.0
     updates_sorted: bool = False  # ids are sorted and de-duplicated before an update

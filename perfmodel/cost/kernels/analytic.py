@@ -136,14 +136,15 @@ def embedding_seconds(works: Sequence[EmbeddingLookup], gpu: Gpu) -> Column:
     row = column([w.row_bytes for w in works])
     row = np.ceil(row / c.SECTOR_BYTES) * c.SECTOR_BYTES
     pooled = outputs * column([w.output_bytes for w in works])
-    missed = 1.0 - column([w.cached_fraction for w in works])
+    missed = 1.0 - (1.0 - c.L2_ROW_COST) * column([w.cached_fraction for w in works])
     unique = column([w.unique_fraction for w in works])
     index = lookups * c.INDEX_BYTES
     forward = lookups * missed * row + pooled + index
     state = per_work([1.0 + c.ROW_STATE.get(w.optimizer, 1.0) for w in works])
     sort = per_work([0.0 if w.optimizer in c.ATOMIC_OPTIMIZERS else 1.0 for w in works])
-    # Gradients are read once; atomic updates touch a row at every lookup, sorted ones once.
-    touched = lookups * np.where(sort > 0, unique, missed)
+    # Gradients are read once; atomic updates touch a row at every lookup (in L2 they collide, so
+    # that the cache saves nothing), sorted ones once.
+    touched = lookups * np.where(sort > 0, unique, 1.0)
     backward = (
         pooled + index + 2.0 * touched * row * state + sort * lookups * c.SORT_BYTES_PER_LOOKUP
     )

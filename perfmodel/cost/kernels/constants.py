@@ -87,6 +87,9 @@ NCHW_SLOWDOWN: Final[dict[Dtype, float]] = {
 EMBEDDING_BANDWIDTH_FRACTION: Final = 0.61
 SECTOR_BYTES: Final = 32.0  # DRAM access granularity of NVIDIA GPUs: narrow rows cost a whole one
 INDEX_BYTES: Final = 8.0  # int64 indices
+# A row that L2 holds, relative to one from DRAM: V100 reads L2 at 2.16 TB/s (Jia et al.,
+# arXiv:1804.06826) against 0.9; A100 at 2.3 times V100's L2 (its white paper) against 2.0.
+L2_ROW_COST: Final = 0.42
 # Sorting and de-duplicating ids before an exact update: radix sort of (row, position) pairs,
 # 8 passes of 8 bits over 12 bytes, read and written.
 SORT_BYTES_PER_LOOKUP: Final = 8 * 12 * 2.0
