@@ -146,7 +146,7 @@ def cluster_from(section: Section) -> Cluster:
             return resolve_cluster(values)
         known = None
         if "catalogue" in values:
-            from perfmodel.hardware.user_catalogue import load_user_catalogue
+            from perfmodel.hardware.user_yaml import load_user_catalogue
 
             known = load_user_catalogue(Path(section.file).parent / values.pop("catalogue"))
         return resolve_cluster(values, known=known)

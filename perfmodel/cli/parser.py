@@ -1,0 +1,155 @@
+"""Arguments of all commands. Imports nothing heavy: `--help` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NoReturn
+
+_DESCRIPTION = (
+    "How long a training iteration takes on many GPUs, what it needs and what binds it, "
+    "before anybody owns them."
+)
+_EPILOG = (
+    "exit codes: 0 done, 1 findings or out of memory, 2 bad usage or input, 3 a missing capability"
+)
+_RUN_HELP = "RUN file (YAML or JSON; `perfmodel init` writes one), or a published run as JSON"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence and offers the nearest command."""
+
+    def error(self, message: str) -> NoReturn:
+        wrong = re.match(r"argument \S+: invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if wrong:
+            choices = re.findall(r"'([^']+)'", wrong.group(2)) or wrong.group(2).split(", ")
+            near = difflib.get_close_matches(wrong.group(1), choices, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(choices)}"
+            message = f"{wrong.group(1)!r} is not known; {hint}"
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line; `command` of its result names a module to run."""
+    parser = _Parser(prog="perfmodel", description=_DESCRIPTION, epilog=_EPILOG)
+    parser.add_argument("--version", action="version", version=f"perfmodel {_version()}")
+    commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
+    _add_predict(commands)
+    _add_validate(commands)
+    _add_calibrate(commands)
+    _add_catalogue(commands)
+    _add_init(commands)
+    _add_fit(commands)
+    _add_evaluate(commands)
+    _add_import(commands)
+    return parser
+
+
+def _version() -> str:
+    try:
+        return version("perfmodel")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return "unknown"
+
+
+def _command(commands: Any, name: str, about: str, module: str | None = None) -> Any:
+    parser = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
+    parser.set_defaults(command=module or name)
+    return parser
+
+
+def _add_json(parser: Any) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _add_predict(commands: Any) -> None:
+    parser = _command(commands, "predict", "predict one training run")
+    parser.add_argument("file", metavar="RUN", help=_RUN_HELP)
+    parser.add_argument("--row", metavar="ID", help="which published run of a JSON-lines file")
+    parser.add_argument("--explain", action="store_true", help="print the critical path too")
+    parser.add_argument("--perfetto", metavar="OUT.json", help="write the timeline for Perfetto")
+    parser.add_argument("--bundle", metavar="FILE", help="calibration written by `calibrate`")
+    _add_json(parser)
+
+
+def _add_validate(commands: Any) -> None:
+    parser = _command(commands, "validate", "predict published runs and compare with measurements")
+    parser.add_argument(
+        "file", metavar="RUNS.jsonl", nargs="?", help="published runs; the bundled ones by default"
+    )
+    parser.add_argument(
+        "--where", metavar="KEY=VALUE", action="append", default=[],
+        help="only rows whose field (family, gpu, source, id …) contains the value",
+    )  # fmt: skip
+    parser.add_argument("--by", metavar="KEY", help="also print errors by this field")
+    parser.add_argument(
+        "--min-confidence", choices=("high", "medium", "low"), default="medium",
+        help="least confidence of a row (default medium)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--leave-out", choices=("group", "source"),
+        help="refit every fitted parameter without the row's own group or source",
+    )  # fmt: skip
+    parser.add_argument("--bundle", metavar="FILE", help="calibration written by `calibrate`")
+    _add_json(parser)
+
+
+def _add_calibrate(commands: Any) -> None:
+    parser = _command(commands, "calibrate", "fit stack and cluster parameters to measured runs")
+    parser.add_argument("files", metavar="RUNS", nargs="+", help="measured runs, JSON lines")
+    parser.add_argument("--out", metavar="BUNDLE", required=True, help="file to write")
+    parser.add_argument("--bundle", metavar="FILE", help="where to start from")
+    _add_json(parser)
+
+
+def _add_catalogue(commands: Any) -> None:
+    parser = _command(commands, "catalogue", "list what is known")
+    parser.add_argument(
+        "section", nargs="?", choices=("gpus", "nodes", "networks", "models", "stacks"),
+        help="what to list; all sections in short without it",
+    )  # fmt: skip
+    _add_json(parser)
+
+
+def _add_init(commands: Any) -> None:
+    parser = _command(commands, "init", "write a commented RUN file to start from")
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?",
+        help="a model of the catalogue (default llama3_8b) or an example such as dlrm_8gpu",
+    )  # fmt: skip
+    parser.add_argument("--out", metavar="FILE", help="file to write; NAME.yaml by default")
+    parser.add_argument("--force", action="store_true", help="overwrite the file")
+    _add_json(parser)
+
+
+def _add_fit(commands: Any) -> None:
+    parser = _command(commands, "fit", "train cost models on kernel or collective tables")
+    parser.add_argument("files", metavar="TABLE", nargs="+", help="parquet or CSV")
+    parser.add_argument("--out", metavar="BUNDLE", required=True, help="folder or file to write")
+    _add_json(parser)
+
+
+def _add_evaluate(commands: Any) -> None:
+    parser = _command(commands, "evaluate", "test cost models on kernel or collective tables")
+    parser.add_argument("files", metavar="TABLE", nargs="+", help="parquet or CSV")
+    parser.add_argument("--bundle", metavar="B", help="fitted models; the shipped ones by default")
+    parser.add_argument(
+        "--leave-out", choices=("shape", "group", "gpu", "source"),
+        help="refit without the rows that are tested",
+    )  # fmt: skip
+    parser.add_argument(
+        "--protocol", choices=("sizes", "larger", "ranks", "three-points"),
+        help="collectives: every second size, sizes over max/8, unseen ranks, three own points",
+    )  # fmt: skip
+    parser.add_argument("--out", metavar="ROWS", help="write every row with its prediction")
+    _add_json(parser)
+
+
+def _add_import(commands: Any) -> None:
+    parser = _command(commands, "import", "read tool outputs into a measurement table", "importing")
+    parser.add_argument("format", metavar="FORMAT", help="nccl-tests, param-comms, topo …")
+    parser.add_argument("files", metavar="FILE", nargs="+", help="what the tool printed")
+    parser.add_argument("--out", metavar="TABLE", help="CSV or parquet file to write")
+    _add_json(parser)

@@ -1,0 +1,1 @@
+"""Answers as text and JSON; computes nothing, imports only records."""

@@ -1,0 +1,107 @@
+"""Quantities as people read them: durations, bytes, shares, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perfmodel.units import GIB
+
+_BAR = 24  # characters of a full bar
+
+
+def duration(seconds: float) -> str:
+    """Three significant digits with a fitting unit.
+
+    Examples
+    --------
+    >>> duration(0.00123), duration(83.4), duration(0)
+    ('1.23 ms', '83.4 s', '0 s')
+    """
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{significant(seconds / scale)} {unit}"
+    return "0 s" if seconds == 0 else f"{significant(seconds * 1e9)} ns"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A number with `digits` significant digits, thousands separated, no exponent up to 1e15.
+
+    Examples
+    --------
+    >>> significant(1234567.0), significant(0.98765)
+    ('1,230,000', '0.988')
+    """
+    if value == 0 or not -1e15 < value < 1e15:
+        return f"{value:.{digits}g}"
+    rounded = float(f"{value:.{digits}g}")
+    if abs(rounded) >= 10 ** (digits - 1):
+        return f"{rounded:,.0f}"
+    text = f"{rounded:.10f}".rstrip("0")
+    return text.rstrip(".")
+
+
+def gib(num_bytes: float) -> str:
+    """Bytes in GiB."""
+    return f"{num_bytes / GIB:.1f} GiB"
+
+
+def percent(share: float) -> str:
+    """A share as a percentage without decimals, small ones with one.
+
+    Examples
+    --------
+    >>> percent(0.5), percent(0.004)
+    ('50 %', '0.4 %')
+    """
+    return f"{100 * share:.0f} %" if share >= 0.0095 or share == 0 else f"{100 * share:.1f} %"
+
+
+def shares(amounts: Mapping[str, float], show: Any, whole: float | None = None) -> list[str]:
+    """Lines of name, amount, share and bar, largest first; `show` formats an amount."""
+    total = whole or sum(amounts.values()) or 1.0
+    rows = sorted(((v, str(k)) for k, v in amounts.items() if v > 0), reverse=True)
+    width = max((len(name) for _, name in rows), default=0)
+    return [
+        f"  {name.replace('_', ' '):{width}}  {show(v):>9}  {percent(v / total):>6}  "
+        f"{'#' * round(_BAR * v / total)}".rstrip()
+        for v, name in rows
+    ]
+
+
+def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> list[str]:
+    """Rows as aligned columns, numbers to the right, absent values as a dash."""
+    if not rows:
+        return ["(none)"]
+    names = list(columns or rows[0])
+    cells = [[_cell(row.get(name)) for name in names] for row in rows]
+    widths = [max(len(name), *(len(r[i]) for r in cells)) for i, name in enumerate(names)]
+    numeric = [all(_is_number(row.get(name)) for row in rows) for name in names]
+
+    def line(texts: Sequence[str]) -> str:
+        parts = [
+            t.rjust(w) if right else t.ljust(w)
+            for t, w, right in zip(texts, widths, numeric, strict=True)
+        ]
+        return "  ".join(parts).rstrip()
+
+    return [line(names), *(line(r) for r in cells)]
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return significant(value, 4)
+    return str(value)
+
+
+def bullets(title: str, sentences: Sequence[str]) -> list[str]:
+    """A titled list; nothing where there are no sentences."""
+    return ["", title, *(f"  - {s}" for s in sentences)] if sentences else []
