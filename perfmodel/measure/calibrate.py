@@ -92,28 +92,8 @@ def calibrate(
     Calibration
         Only parameters that the runs narrow are listed; all others keep their starting value.
     """
-    base = plain_values(bundle)
     with pool or Pool() as workers:
-        start, line, solution, failed = fit(rows, base, workers, progress)
-        values = line.values(solution.theta)
-        final = list(workers.map(answer, _questions(line.rows, values, False), progress))
-    listed: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "value": round(values[name], 5),
-            "prior": base.get(name, 1.0),
-            "information": round(float(known), 4),
-        }
-        for name, t, known in zip(line.names, solution.theta, solution.information, strict=True)
-        if t != 0
-    ]
-    return Calibration(
-        parameters=tuple(sorted(listed, key=lambda p: -float(p["information"]))),
-        before=score(start),
-        after=score(outcomes(line.rows, final)),
-        values={**base, **{str(p["name"]): float(p["value"]) for p in listed}},
-        failed=tuple(failed),
-    )
+        return fit(rows, plain_values(bundle), workers, progress).finish(workers, progress)
 
 
 def plain_values(bundle: ExecutionBundle | None) -> dict[str, float]:
@@ -123,30 +103,66 @@ def plain_values(bundle: ExecutionBundle | None) -> dict[str, float]:
     return {n: float(np.ravel(v)[0]) for n, v in bundle.parameters.values.items()}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Outcomes before the fit, the last linearisation and its solution, rows not predicted."""
+
+    start: tuple[Outcome, ...]
+    line: Linearisation
+    solution: Solution
+    failed: tuple[dict[str, str], ...]
+
+    def finish(self, pool: Pool, progress: Progress | None = None) -> Calibration:
+        """Predict all rows with the fitted values, and list the parameters that moved."""
+        line, base = self.line, self.line.base
+        values = line.values(self.solution.theta)
+        final = list(pool.map(answer, _questions(line.rows, values, False), progress))
+        moved = zip(line.names, self.solution.theta, self.solution.information, strict=True)
+        listed: list[dict[str, Any]] = [
+            {
+                "name": name,
+                "value": round(values[name], 5),
+                "prior": base.get(name, 1.0),
+                "information": round(float(information), 4),
+            }
+            for name, theta, information in moved
+            if theta != 0
+        ]
+        return Calibration(
+            parameters=tuple(sorted(listed, key=lambda p: -float(p["information"]))),
+            before=score(self.start),
+            after=score(outcomes(line.rows, final)),
+            values={**base, **{str(p["name"]): float(p["value"]) for p in listed}},
+            failed=self.failed,
+        )
+
+
 def fit(
     rows: Sequence[Row], base: Mapping[str, float], pool: Pool, progress: Progress | None = None
-) -> tuple[list[Outcome], Linearisation, Solution, list[dict[str, str]]]:
-    """Gauss-Newton from `base`: outcomes before, the last linearisation, its solution, failures."""
+) -> Fit:
+    """Gauss-Newton from the parameter values `base`, which are the centre of the priors too."""
     measured = [r for r in rows if r.get("iteration_time_ms")]
     values = dict(base)
-    start: list[Outcome] | None = None
-    failed: list[dict[str, str]] = []
+    start: list[Answer] = []
     for _ in range(_PASSES):
         answers = list(pool.map(answer, _questions(measured, values, True), progress))
-        if start is None:
-            start = outcomes(measured, answers)
-            failed = [
-                {"id": str(r.get("id")), "error": a.error}
-                for r, a in zip(measured, answers, strict=True)
-                if a.error
-            ]
+        start = start or answers
         line = linearise(measured, answers, base, values)
         solution = solve(line.problem)
         moved = float(np.abs(solution.theta - line.problem.theta).max(initial=0.0))
         values = line.values(solution.theta)
         if moved < _CONVERGED:
             break
-    return start or [], line, solution, failed
+    return Fit(
+        start=tuple(outcomes(measured, start)),
+        line=line,
+        solution=solution,
+        failed=tuple(
+            {"id": str(r.get("id")), "error": a.error}
+            for r, a in zip(measured, start, strict=True)
+            if a.error
+        ),
+    )
 
 
 def _questions(

@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.cost.execution import ExecutionBundle, load_execution
 from perfmodel.cost.spread import SpreadTable, interval
 from perfmodel.errors import InputError
-from perfmodel.measure.calibrate import fit, plain_values
+from perfmodel.measure.calibrate import Linearisation, fit, plain_values
 from perfmodel.measure.fanout import DEFAULT_WORKERS, Pool, Progress, print_progress
 from perfmodel.measure.scoring import KEYS, Outcome, group_of, score_by, source_of, summarize
 from perfmodel.measure.sensitivity import Answer, Question, answer
@@ -168,14 +168,15 @@ def _answers(
         values = plain_values(bundle)
         questions = [Question(row=admitted[i], values=values) for i in chosen]
     else:
-        fitted = held_out_values(admitted, leave_out, pool, progress)
+        line = fit(admitted, {}, pool, progress).line
+        fitted = held_out_values(line, admitted, leave_out)
         part = LEAVE_OUT[leave_out]
         questions = [Question(row=admitted[i], values=fitted[part(admitted[i])]) for i in chosen]
     return pool.map(answer, questions, progress)
 
 
 def held_out_values(
-    rows: Sequence[Row], leave_out: str, pool: Pool, progress: Progress | None = None
+    line: Linearisation, rows: Sequence[Row], leave_out: str
 ) -> dict[str, dict[str, float]]:
     """Parameter values for every part of `rows` (group or source), fitted without that part.
 
@@ -183,10 +184,8 @@ def held_out_values(
     part is then left out of the residuals and the regression solved again from the priors.
     """
     part = LEAVE_OUT[leave_out]
-    _, line, _, _ = fit(rows, {}, pool, progress)
     parts = np.array([part(r) for r in line.rows])
-    names = sorted({part(r) for r in rows})
-    return {name: line.fit_without(parts == name) for name in names}
+    return {name: line.fit_without(parts == name) for name in sorted({part(r) for r in rows})}
 
 
 def _result(

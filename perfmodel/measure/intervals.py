@@ -1,0 +1,124 @@
+"""Interval widths from held-out residuals, and the execution bundle built from a whole fit."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from perfmodel.cost.execution import ExecutionBundle
+from perfmodel.cost.parameters import ParameterSet
+from perfmodel.cost.spread import SpreadFeatures, SpreadTable, fit_spread
+from perfmodel.measure.calibrate import Calibration, Linearisation, fit, outcomes
+from perfmodel.measure.fanout import Pool, Progress
+from perfmodel.measure.scoring import KEYS, group_of, score, score_by, source_of
+from perfmodel.measure.sensitivity import Answer, Question, answer
+from perfmodel.measure.validate import LEAVE_OUT, held_out_values
+
+Row = Mapping[str, Any]
+
+
+def held_out_answers(
+    line: Linearisation,
+    rows: Sequence[Row],
+    leave_out: str,
+    pool: Pool,
+    *,
+    is_anonymous: bool = False,
+    progress: Progress | None = None,
+) -> list[Answer]:
+    """Predictions of `rows`, each with parameters fitted without its group or source.
+
+    `is_anonymous` also takes the name of the stack away: what a user of an unknown one would get.
+    """
+    fitted = held_out_values(line, rows, leave_out)
+    part = LEAVE_OUT[leave_out]
+    questions = [Question(row=r, values=fitted[part(r)], is_anonymous=is_anonymous) for r in rows]
+    return list(pool.map(answer, questions, progress))
+
+
+def spread_from(parts: Sequence[tuple[Sequence[Row], Sequence[Answer]]]) -> SpreadTable:
+    """Interval widths from held-out predictions; every answer says which kind of row it is."""
+    residuals: list[float] = []
+    features: list[SpreadFeatures] = []
+    for rows, answers in parts:
+        for row, found in zip(rows, answers, strict=True):
+            if found.error is None and found.features is not None:
+                measured = float(row["iteration_time_ms"]) / 1e3
+                residuals.append(math.log(measured / found.seconds))
+                features.append(found.features)
+    return fit_spread(residuals, features)
+
+
+def build_execution(
+    rows: Sequence[Row],
+    *,
+    data: Sequence[str],
+    command: str,
+    pool: Pool,
+    progress: Progress | None = None,
+) -> tuple[Calibration, ExecutionBundle]:
+    """Fit `rows` and make a bundle: parameters, calibrated widths, and a manifest.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Measured rows, published-run schema.
+    data, command : sequence of str, str
+        Names of the data files and the command that rebuilds the bundle, for the manifest.
+    pool : Pool
+        Worker processes.
+
+    Notes
+    -----
+    Known stacks take their widths from predictions with the row's group held out, unknown ones
+    from predictions with its source held out and the stack's name taken away.
+    """
+    found = fit(rows, {}, pool, progress)
+    fitted = found.finish(pool, progress)
+    rows = found.line.rows
+    groups = held_out_answers(found.line, rows, "group", pool, progress=progress)
+    sources = held_out_answers(found.line, rows, "source", pool, progress=progress)
+    nameless = held_out_answers(
+        found.line, rows, "source", pool, is_anonymous=True, progress=progress
+    )
+    manifest = {
+        "data": list(data),
+        "rows": len(rows),
+        "groups": len({group_of(r) for r in rows}),
+        "sources": len({source_of(r) for r in rows}),
+        "command": command,
+        "versions": _versions(),
+        "in_sample": fitted.after,
+        "held_out_by_group": _scores(rows, groups),
+        "held_out_by_source": _scores(rows, sources),
+        "held_out_by_source_stack_unknown": _scores(rows, nameless),
+        "information": {p["name"]: p["information"] for p in fitted.parameters},
+    }
+    bundle = ExecutionBundle(
+        parameters=ParameterSet(values=dict(fitted.values)),
+        spread=spread_from([(rows, groups), (rows, nameless)]),
+        manifest=manifest,
+    )
+    return fitted, bundle
+
+
+def _scores(rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, Any]:
+    found = outcomes(rows, answers)
+    every = {"all": score(found), **score_by(found, KEYS["family"])}
+    return {
+        name: {k: round(v, 4) if isinstance(v, float) else v for k, v in values.items()}
+        for name, values in every.items()
+    }
+
+
+def _versions() -> dict[str, str]:
+    try:
+        own = version("perfmodel")
+    except PackageNotFoundError:
+        own = "source tree"
+    return {"perfmodel": own, "python": platform.python_version(), "numpy": np.__version__}
