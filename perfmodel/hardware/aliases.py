@@ -98,7 +98,8 @@ def resolve_gpu(text: str, known: Catalogue | None = None) -> tuple[Gpu, str | N
 # A family is a letter-digit word of a product line. Behind it a form factor may be glued on
 # ("H100SXM5"), or one letter of a variant ("V100S", "A100X"), which is then not the exact part.
 _FAMILY = re.compile(
-    r"\b(titan ?xp|titan ?v|gb10|gb[23]00|gh200|a10g|[abhv][1-8]0{1,2}|p100|p4|t4|l40s|l[42]0?|h20"
+    r"\b(titan ?(?:xp|v|rtx)|gtx ?\d{3,4}(?: ?ti)?"
+    r"|gb10|gb[23]00|gh200|a10g|[abhv][1-8]0{1,2}|p100|p4|t4|l40s|l[42]0?|h20"
     r"|mi ?\d{3}[axp]?|rtx ?(?:pro ?)?a?\d{4}(?: ?ti| ?super| ?ada)?|b[67]0)"
     r"(?:(?P<variant>[sx]\b)|(?=sxm|pcie|nvl|oam)|(?![a-z0-9]))"
 )

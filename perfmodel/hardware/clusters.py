@@ -142,8 +142,8 @@ def cluster_from_run(hardware: Mapping[str, Any], known: Catalogue | None = None
     gpu, warning = resolve_gpu(hardware.get("gpu", ""), known)
     notes = [warning] if warning else []
     inter_text, intra_text = hardware.get("inter_node"), hardware.get("intra_node")
-    node = machine_named(f"{intra_text} {inter_text} {hardware.get('gpu')}", gpu, known)
-    node = node or usual_node(gpu, known)
+    named = machine_named(f"{intra_text} {inter_text} {hardware.get('gpu')}", gpu, known)
+    node = named or usual_node(gpu, known)
     per_node, nodes = _counts(hardware, node)
     node = with_stated_fabric(node, read_intra_node(intra_text), per_node, notes)
     if is_unstated(intra_text) and per_node > 1:
@@ -151,7 +151,7 @@ def cluster_from_run(hardware: Mapping[str, Any], known: Catalogue | None = None
     if nodes > 1 or per_node > node.num_gpus:
         node = whole_nodes(node, per_node, notes)
     node, network, rate = _with_inter(node, read_inter_node(inter_text), per_node, notes, known)
-    if nodes > 1 and (is_unstated(inter_text) or read_inter_node(inter_text) == InterNodeText()):
+    if nodes > 1 and named is None and read_inter_node(inter_text) == InterNodeText():
         notes.append(
             f"links between nodes not stated: {node.num_nics} x {network.title} per node, "
             f"as in {node.title}"
@@ -224,6 +224,9 @@ def _ports(node: Node, total: float, per_node: int) -> int:
     return fits[0] if fits else max(1, node.num_nics)
 
 
+RDMA_ETHERNET_BYTES_PER_S = 200e9 / 8
+"""Ethernet ports from 200 Gb/s on are taken as RoCE: sockets cannot fill them (networks.yaml)."""
+
 _SOLD_PORTS = frozenset(g * 1e9 / 8 for g in (10, 25, 40, 50, 56, 100, 200, 400, 800))
 
 
@@ -233,6 +236,8 @@ def _network_like(
     """Catalogue network of a kind whose port rate is nearest; preferably one sold with this GPU."""
     own = known.network(node.network)
     kind = kind or (own.kind if own.kind is not NetworkKind.NONE else NetworkKind.TCP)
+    if kind is NetworkKind.TCP and port is not None and port >= RDMA_ETHERNET_BYTES_PER_S:
+        kind = NetworkKind.ROCE
     siblings = [known.node(n) for n in known.nodes]
     beside = {n.network for n in siblings if n.gpu.architecture == node.gpu.architecture}
     candidates = [known.network(n) for n in known.networks]

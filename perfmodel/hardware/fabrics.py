@@ -108,7 +108,8 @@ def _with_mesh(node: Node, board: int, per_pair: int, num_gpus: int) -> Node:
 def _with_stated_rate(node: Node, said: IntraNodeText, notes: list[str]) -> Node:
     """NVLink totals are sold as the sum of both directions, so X GB/s means X/2 one way.
 
-    Unless the text says "per direction", or X is the one-way rate of this very GPU.
+    Unless the text says "per direction", or X is the one-way rate of this very GPU. More than the
+    GPU signals is the sum over several GPUs and changes nothing.
     """
     stated = said.rate_bytes_per_s
     if stated is None:
@@ -117,6 +118,8 @@ def _with_stated_rate(node: Node, said: IntraNodeText, notes: list[str]) -> Node
     one_way = (stated,) if said.rate_is_one_direction else (stated / 2, stated)
     if any(abs(rate / signalled - 1) <= SAME_RATE for rate in one_way):
         return node
+    if one_way[0] > signalled:
+        return node  # a total of several GPUs
     notes.append(
         f"NVLink of {one_way[0] / 1e9:g} GB/s one way as stated, not {signalled / 1e9:g} as sold"
     )

@@ -173,7 +173,9 @@ def _scoped(rate: _Rate, count_at: int | None) -> tuple[float | None, float | No
 
 
 _PER_DIRECTION = re.compile(r"per dir|one[- ]way|uni-?di|each (?:way|direction)|/dir")
-_LINKS = re.compile(r"(\d{1,2})\s*(?:nv)?links? (?:between|per|to each)|\bnv(\d{1,2})\b")
+_LINKS = re.compile(
+    r"(\d{1,2})\s*(?:nv)?links? (?:between|per (?:pair|peer)|to (?:each|every))|\bnv(\d{1,2})\b"
+)
 _BLOCKED = re.compile(
     r"(?:no|without|w/o|disabled|blocked)\s*(?:gpu )?(?:p2p|peer)"
     r"|(?:p2p|peer\S*(?: access)?)\W*(?:is )?(?:disabled|blocked|off|unavailable|not)"

@@ -219,3 +219,10 @@ def test_catalogue_points_at_no_machine_path():
         assert "/work" not in text
         assert "/tmp" not in text
         assert "data/" not in text.replace("huggingface", "").replace("data/mi", "")
+
+
+def test_silicon_families_list_the_gpus_that_name_them():
+    document = build.read_yaml("gpus")
+    for family, entry in document["silicon_families"].items():
+        members = [n for n, e in document["gpus"].items() if e["silicon_family"] == family]
+        assert sorted(entry["gpus"]) == sorted(members), family

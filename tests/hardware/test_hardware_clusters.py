@@ -153,6 +153,16 @@ def test_totals_of_both_directions_are_halved():
     assert any("200 GB/s" in note for note in cut.notes)
 
 
+def test_sum_over_several_gpus_changes_nothing():
+    cluster = run("B200-SXM-180GB", 8, 1, "18x 5th Gen NVLink, 14.4 TB/s aggregated bandwidth")
+    assert cluster.node.fabric_bytes_per_s == 900e9
+
+
+def test_fast_ethernet_is_roce_and_slow_is_tcp():
+    assert run("MI300X", 16, 2, "XGMI", "8x 400GbE").network.kind is NetworkKind.ROCE
+    assert run("A100-PCIe-40GB", 16, 2, None, "25 GbE").network.kind is NetworkKind.TCP
+
+
 def test_effective_rate_changes_nothing():
     cluster = run("A100-SXM-80GB", 8, 1, "NVLink3/NVSwitch 150 GB/s eff. in authors config")
     assert cluster.node.fabric_bytes_per_s == 300e9
