@@ -208,12 +208,23 @@ def _with_inter(
         count = count or (round(total / port) if port else _ports(node, total, per_node))
         port = total / count
     elif count is None:
-        count = max(1, node.num_nics)
-        notes.append(f"NICs per node not stated: {count} as in {node.title}")
+        like = node if port else _sold_with(node, said.kind, known)
+        count = max(1, round(like.num_nics * node.num_gpus / like.num_gpus))
+        port = port or like.nic_bytes_per_s or None
+        notes.append(f"NICs per node not stated: {count} as in {like.title}")
     network = _network_like(node, said.kind, port, known)
     port = port or network.port_bytes_per_s
     node = replace(node, num_nics=count, nic_bytes_per_s=port, network=network.name)
     return node, network, count * port
+
+
+def _sold_with(node: Node, kind: NetworkKind | None, known: Catalogue) -> Node:
+    """A node of the same silicon whose network is of `kind`; the platform itself where none is."""
+    for other in (node, *(known.node(name) for name in known.nodes)):
+        same = other.gpu.silicon_family == node.gpu.silicon_family
+        if same and other.num_nics and known.network(other.network).kind is kind:
+            return other
+    return replace(node, nic_bytes_per_s=0.0)
 
 
 def _ports(node: Node, total: float, per_node: int) -> int:
@@ -242,10 +253,10 @@ def _network_like(
     beside = {n.network for n in siblings if n.gpu.architecture == node.gpu.architecture}
     candidates = [known.network(n) for n in known.networks]
     candidates = [n for n in candidates if n.kind is kind]
-    wanted = port or (own.port_bytes_per_s if own.kind is kind else None)
+    wanted = port or own.port_bytes_per_s
 
     def distance(network: Network) -> tuple[float, bool, bool]:
-        gap = 0.0 if wanted is None else abs(network.port_bytes_per_s / wanted - 1)
+        gap = abs(network.port_bytes_per_s / wanted - 1) if wanted else 0.0
         return gap, network.name != own.name, network.name not in beside
 
     nearest = min(candidates, key=distance)

@@ -213,6 +213,15 @@ def test_cloud_network_fits_the_generation():
     assert run("H100-SXM-80GB", 16, 2, None, "EFA 3200 Gbps").node_bytes_per_s == 3200 * GBIT
 
 
+def test_technology_alone_takes_a_machine_sold_with_it():
+    efa = run("H100-SXM-80GB", 16, 2, None, "EFA")
+    assert (efa.network.name, efa.node_bytes_per_s) == ("efa_v2", 3200 * GBIT)
+    assert any("p5" in note for note in efa.notes)
+    roce = run("H200-SXM-141GB", 16, 2, None, "RoCE")
+    assert roce.node_bytes_per_s == 3200 * GBIT
+    assert run("T4", 2, 2, None, "InfiniBand").network.kind is NetworkKind.INFINIBAND
+
+
 def test_nodes_of_another_size_than_the_platform():
     cluster = run("A100-SXM-40GB", 8, 2, "NVLink", "2x200 Gbps HDR IB per node")
     assert cluster.node.num_gpus == 4

@@ -13,7 +13,7 @@ from perfmodel.hardware.clusters import cluster_from_run
 CORPUS = os.environ.get("PERFMODEL_CORPUS")
 pytestmark = [
     pytest.mark.corpus,
-    pytest.mark.skipif(CORPUS is None, reason="PERFMODEL_CORPUS is unset: no measured corpus"),
+    pytest.mark.skipif(not CORPUS, reason="PERFMODEL_CORPUS is unset: no measured corpus"),
 ]
 
 # The tables themselves do not name these devices.
