@@ -56,7 +56,7 @@ class Run:
         InputError
             One sentence with file and line: what is wrong and what is allowed.
         """
-        from perfmodel.schema.run_file import load_run  # the reader needs this record
+        from perfmodel.load import load_run  # the readers need this record
 
         return load_run(path, row)
 

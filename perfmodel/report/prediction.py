@@ -54,17 +54,21 @@ def _scaled(amounts: Mapping[Any, float], unit: float) -> dict[str, float]:
 
 
 def path_rows(prediction: Prediction) -> list[dict[str, Any]]:
-    """Pieces of the critical path in order of time; they sum to the iteration."""
+    """Segments of the critical path in order of time; their durations sum to the iteration."""
+    segments = prediction.critical_path.segments
+    origin = segments[0].start_s if segments else 0.0
     return [
         {
-            "start_ms": piece.start_s / MS,
-            "duration_ms": (piece.end_s - piece.start_s) / MS,
-            "rank_class": piece.class_name,
-            "lane": piece.lane,
-            "task": piece.task,
-            "why": str(piece.edge),
+            "start_ms": (segment.start_s - origin) / MS,
+            "duration_ms": segment.duration_s / MS,
+            "rank": segment.rank,
+            "rank_class": segment.class_name,
+            "lane": segment.lane,
+            "task": segment.name,
+            "kind": str(segment.kind),
+            "causes": _scaled(segment.causes, 1.0),
         }
-        for piece in prediction.critical_path.pieces
+        for segment in segments
     ]
 
 
@@ -138,19 +142,23 @@ def _path(prediction: Prediction) -> list[str]:
     lines = ["Critical path (start, duration, where: what)"]
     for row in joined(path_rows(prediction)):
         times = f" x {row['times']}" if row["times"] > 1 else ""
+        kind = "" if row["kind"] == "work" else f" ({row['kind']})"
         lines.append(
             f"  {duration(row['start_ms'] * MS):>9}  {duration(row['duration_ms'] * MS):>9}  "
-            f"{row['rank_class']}/{row['lane']}: {row['task']}{times}"
+            f"{row['rank_class']} {row['lane']}: {row['task']}{kind}{times}"
         )
     return lines
 
 
+_SAME = ("rank_class", "lane", "task", "kind")
+
+
 def joined(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Consecutive pieces of one task name and lane as one, with `times`."""
+    """Consecutive segments of one task name, kind and lane as one, with `times`."""
     out: list[dict[str, Any]] = []
     for row in rows:
         last = out[-1] if out else None
-        if last and all(last[k] == row[k] for k in ("rank_class", "lane", "task")):
+        if last and all(last[k] == row[k] for k in _SAME):
             last["duration_ms"] += row["duration_ms"]
             last["times"] += 1
         else:

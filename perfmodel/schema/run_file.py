@@ -1,33 +1,17 @@
-"""Loads a RUN: a YAML or JSON file with four sections, or a row in the published-run schema."""
+"""Makes a Run of a RUN file: a YAML or JSON document with four sections."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
-from perfmodel.errors import InputError, InvalidPlanError
+from perfmodel.errors import InvalidPlanError
 from perfmodel.run import Run, plan_problems
-from perfmodel.schema.checker import check
-from perfmodel.schema.document import MAX_BYTES, Node, parse_document, read_text
-from perfmodel.schema.place import Section, nearest
-
-# Keys by which a JSON object is known to be a published run rather than a RUN file.
-_ROW_MARKS = {"parallelism", "hardware"}
-
-
-def load_run(path: str | PathLike[str], row: str | None = None) -> Run:
-    """Run of a file; see `perfmodel.run.Run.load`."""
-    file = Path(path)
-    if file.suffix.lower() == ".jsonl" or row is not None:
-        return _published(file, row)
-    text = read_text(file, MAX_BYTES)
-    document = parse_document(text, str(file))
-    if isinstance(document.value, dict) and document.value.keys() >= _ROW_MARKS:
-        return _row_run(document.plain(), str(file))
-    return run_from_document(Section(str(file), "", document))
+from perfmodel.schema import sections
+from perfmodel.schema.checker import check, run_schema
+from perfmodel.schema.document import Node, parse_document
+from perfmodel.schema.place import Section
 
 
 def run_from_mapping(content: Mapping[str, Any], name: str = "run") -> Run:
@@ -49,8 +33,6 @@ def run_from_document(document: Section) -> Run:
     InputError
         One sentence with file and line.
     """
-    from perfmodel.schema import sections
-
     _check_version(document)
     check(document)
     parts = {k: _part(document, k) for k in ("workload", "plan", "stack", "cluster")}
@@ -89,40 +71,13 @@ def _check_version(document: Section) -> None:
 
 def _part(document: Section, key: str) -> Section:
     """A section, or the file it names, checked."""
-    from perfmodel.schema.sections import follow_path
-
     section = document.child(key)
-    part = follow_path(section)
+    part = sections.follow_path(section)
     if part is not section:
         check(part, {"oneOf": _alternatives(key)})
     return part
 
 
 def _alternatives(key: str) -> list[Any]:
-    from perfmodel.schema.checker import run_schema
-
     alternatives: list[Any] = run_schema()["properties"][key]["oneOf"]
     return [a for a in alternatives if "$ref" in a]
-
-
-def _published(file: Path, row: str | None) -> Run:
-    from perfmodel.measure.published import read_rows
-
-    rows = read_rows(file)
-    if row is None:
-        if len(rows) == 1:
-            return _row_run(rows[0], str(file))
-        raise InputError(f"{file}: holds {len(rows)} runs; choose one with --row ID")
-    for candidate in rows:
-        if str(candidate.get("id")) == row:
-            return _row_run(candidate, f"{file} {row}")
-    raise InputError(f"{file}: has no row {row!r}{nearest(row, (str(r.get('id')) for r in rows))}")
-
-
-def _row_run(row: Mapping[str, Any], name: str) -> Run:
-    from perfmodel.measure.published import run_from_row
-
-    try:
-        return run_from_row(row)
-    except InputError as error:
-        raise InputError(f"{name}: {error}") from None
