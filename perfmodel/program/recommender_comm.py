@@ -211,4 +211,5 @@ class _Maker:
             cause=cause,
         )
         share = self.network_time_fraction if shape.num_nodes > 1 else 1.0
-        return Step(name=name, work=work, count=amount((elements > 0) * share), group=group)
+        count = amount((elements > 0).astype(float) * share)
+        return Step(name=name, work=work, count=count, group=group)
