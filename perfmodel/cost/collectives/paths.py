@@ -31,9 +31,13 @@ _LL_CAP_PCIE = 39e9
 _XGMI_FRACTION = 0.70
 # PCIe with peer-to-peer: NCCL plans 12 of 15.75 GB/s on gen 3 x16; measured 20 of 31.5 on gen 4.
 _PCIE_FRACTION = 0.65
-# Peer traffic that leaves a PCIe switch or root port shares it with its neighbours; measured on
-# four and eight gen-4 GPUs: 5.5 and 1.6-2 GB/s where two reach 20.
-_PCIE_CROSS_FRACTION = 0.35
+# Peer traffic that leaves a switch or root port shares it: four GPUs measure 5.5 to 26 GB/s on
+# gen 4, where two reach 20; the geometric mean of three machines.
+_PCIE_CROSS_FRACTION = 0.45
+# More than half of a node's GPUs span both sockets: eight gen-4 GPUs measure 1.6-2 GB/s on one
+# machine; NCCL plans 6-40 GB/s for socket links. Every ring crosses the link twice.
+_PCIE_SOCKET_FRACTION = 0.15
+_PCIE_SOCKET_GPUS = 4  # cards that one socket usually carries
 # Staging in host memory: every byte is written and read once; rates fall with the ranks that
 # share memory and socket link.
 _HOST_FRACTION = 0.35
@@ -222,10 +226,12 @@ def _pcie_rates(node: Node, group: GroupShape, local: int, link: LinkClass) -> t
     if link is LinkClass.PCIE_HOST:
         rate = port * _HOST_FRACTION * math.sqrt(2 / local)
         return rate, rate
-    rate = port * _PCIE_FRACTION
-    per_switch = max(node.gpus_per_pcie_switch, 1)
-    sharers = local * group.concurrent
-    if (local - 1) * group.stride + 1 > per_switch and sharers > 2:
+    span = (local - 1) * group.stride + 1
+    if local == 2 and span <= max(node.gpus_per_pcie_switch, 2):
+        rate = port * _PCIE_FRACTION
+    elif span * 2 > node.num_gpus and local > _PCIE_SOCKET_GPUS:
+        rate = port * _PCIE_SOCKET_FRACTION
+    else:
         rate = port * _PCIE_CROSS_FRACTION
     return rate, rate
 

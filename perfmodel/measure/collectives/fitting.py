@@ -1,0 +1,147 @@
+"""Fits the residual: robust ridge on curves, sources weighted equally and as random effects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.cost.collectives.regimes import closed_form_seconds
+from perfmodel.cost.collectives.residual import KNOTS, Residual, abscissa, case_of, hats, terms
+from perfmodel.measure.collectives.frame import Curve
+
+# Ridge weights, in units of one curve's worth of points: small where much is shared.
+_RIDGE_CASE = 0.02
+_RIDGE_TERM = 0.1
+_RIDGE_RANKS = 0.1
+_RIDGE_SOURCE = 0.3
+_SOURCE_SPREAD = 0.15  # a source further off than this is let go: it has a cause of its own
+_SMOOTH = 0.02  # penalty on steps between neighbouring knots of a term
+_HUBER = 0.25  # errors beyond 25 % count linearly
+_LOW_QUANTILE = 0.35  # slow software only ever adds time: aim below the middle
+_SOURCE_POWER = 0.5  # a source counts as this power of its number of curves
+_ROUNDS = 4
+_MAX_POINTS = 24  # a curve's sizes are thinned to about one per factor of two
+
+
+def thin(curve: Curve) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """At most `_MAX_POINTS` sizes of a curve, spread evenly in log size."""
+    count = len(curve.num_bytes)
+    if count <= _MAX_POINTS:
+        return curve.num_bytes, curve.seconds
+    logs = np.log(curve.num_bytes)
+    wanted = np.linspace(logs[0], logs[-1], _MAX_POINTS)
+    picked = np.unique(np.abs(logs[:, None] - wanted[None, :]).argmin(axis=0))
+    return curve.num_bytes[picked], curve.seconds[picked]
+
+
+def merge(curves: Sequence[Curve]) -> list[Curve]:
+    """Runs of one setting of one source as one curve: medians by size."""
+    groups: dict[tuple[object, ...], list[Curve]] = {}
+    for curve in curves:
+        key = (curve.source, curve.gpu, curve.kind, curve.dtype, curve.path)
+        groups.setdefault(key, []).append(curve)
+    return [group[0] if len(group) == 1 else _merged(group) for group in groups.values()]
+
+
+def _merged(group: list[Curve]) -> Curve:
+    sizes = np.concatenate([c.num_bytes for c in group])
+    times = np.concatenate([c.seconds for c in group])
+    unique, inverse = np.unique(sizes, return_inverse=True)
+    medians = np.array([np.median(times[inverse == i]) for i in range(len(unique))])
+    first = group[0]
+    return Curve(
+        source=first.source, gpu=first.gpu, run="", kind=first.kind, dtype=first.dtype,
+        path=first.path, nodes=first.nodes, gpus_per_node=first.gpus_per_node,
+        num_bytes=unique, seconds=medians,
+    )  # fmt: skip
+
+
+def fit_residual(curves: Sequence[Curve]) -> Residual:
+    """Residual of the closed form on `curves` (merged by setting first).
+
+    Returns
+    -------
+    Residual
+        Coefficients per term; `sigma` is left to `calibrate_sigma`, which needs held-out errors.
+    """
+    merged = merge(curves)
+    if not merged:
+        return Residual()
+    names, design, target, weight = _design(merged)
+    robust = np.ones(len(target))
+    solution: NDArray[np.float64] = np.zeros(design.shape[1])
+    for _ in range(_ROUNDS):
+        penalty = _penalty(names, solution)
+        w = weight * robust
+        gram = design.T @ (design * w[:, None]) + penalty
+        solution = np.linalg.solve(gram, design.T @ (w * target)).astype(np.float64)
+        error = target - design @ solution
+        side = np.where(error > 0, _LOW_QUANTILE, 1 - _LOW_QUANTILE)
+        robust[:] = 2 * side * np.minimum(1.0, _HUBER / np.maximum(np.abs(error), 1e-9))
+    width = len(KNOTS)
+    kept = {
+        name: solution[i * width : (i + 1) * width]
+        for i, name in enumerate(names)
+        if not name.startswith("source:")
+    }
+    return Residual(coefficients=kept)
+
+
+def _design(
+    curves: Sequence[Curve],
+) -> tuple[list[str], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    per_source = Counter(curve.source for curve in curves)
+    pieces = []
+    for curve in curves:
+        size, seconds = thin(curve)
+        closed = closed_form_seconds(curve.kind, size, curve.path, curve.dtype)
+        basis = hats(abscissa(curve.kind, size, curve.path, curve.dtype))
+        active = [*terms(curve.kind, curve.path, curve.dtype), (_source_term(curve), 1.0)]
+        # Every source counts as the square root of its number of curves.
+        weight = 1.0 / len(size) / per_source[curve.source] ** (1 - _SOURCE_POWER)
+        pieces.append((active, basis, np.log(seconds / closed), np.full(len(size), weight)))
+    names = sorted({name for active, *_ in pieces for name, _ in active})
+    index = {name: i for i, name in enumerate(names)}
+    width = len(KNOTS)
+    design = np.zeros((sum(len(p[2]) for p in pieces), len(names) * width))
+    start = 0
+    for active, basis, target, _ in pieces:
+        for name, factor in active:
+            column = index[name] * width
+            design[start : start + len(target), column : column + width] += factor * basis
+        start += len(target)
+    return (
+        names,
+        design,
+        np.concatenate([p[2] for p in pieces]),
+        np.concatenate([p[3] for p in pieces]),
+    )
+
+
+def _source_term(curve: Curve) -> str:
+    return f"source:{curve.source}/{case_of(curve.path)}"
+
+
+def _penalty(names: Sequence[str], solution: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Ridge and smoothness; sources that deviate much are shrunken less (heavy-tailed prior)."""
+    width = len(KNOTS)
+    steps = np.diff(np.eye(width), axis=0)
+    penalty = np.zeros((len(names) * width,) * 2)
+    for i, name in enumerate(names):
+        strength = _ridge_of(name)
+        block = slice(i * width, (i + 1) * width)
+        if name.startswith("source:"):
+            strength /= 1 + float(np.mean(solution[block] ** 2)) / _SOURCE_SPREAD**2
+        penalty[block, block] = strength * np.eye(width) + _SMOOTH * steps.T @ steps
+    return penalty
+
+
+def _ridge_of(name: str) -> float:
+    if name.startswith("source:"):
+        return _RIDGE_SOURCE
+    if name.endswith((".local", ".nodes")):
+        return _RIDGE_RANKS
+    return _RIDGE_TERM if "." in name else _RIDGE_CASE
