@@ -1,0 +1,369 @@
+"""Compile a Program once into lanes, dependencies between their items, and meetings.
+
+A lane is a host thread or a stream of one rank class. Its items run in order, so the only other
+constraints are joins (events, host synchronisation), the launch of each kernel by its thread, the
+bounded launch queue, and meetings of collectives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import DeadlockError, InputError
+from perfmodel.program.records import Program, RankClass, Task, TaskKind
+from perfmodel.program.work import Collective
+from perfmodel.simulator.groups import Circle, circles_of, owners_of_ranks
+
+Place = tuple[int, int]  # lane, position in it
+Ints = NDArray[np.int64]
+
+NOBODY = -1  # no issuing thread, no queue limit
+# A fraction of a launch slot: counts of lumped launches are sums of floats.
+_SLOT_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """What an item waits for besides its lane: items of this and of the previous iteration."""
+
+    now: tuple[Place, ...]
+    before: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lane:
+    """Items of one host thread or stream, in order.
+
+    `issuer[p]`, `issue[p]`: thread lane and position there of the launch of item p (streams).
+    `queue_back[p]`, `queue_lane[p]`, `queue_item[p]`: the kernel that must have ended, so many
+    iterations ago, before item p is issued (threads). `breaks`: positions where a run of items
+    must stop, because the next one has dependencies of its own.
+    """
+
+    owner: int
+    name: str
+    is_host: bool
+    tasks: Ints
+    issuer: list[int]
+    issue: list[int]
+    queue_back: list[int]
+    queue_lane: list[int]
+    queue_item: list[int]
+    joins: Mapping[int, Join]
+    breaks: list[int]
+    meetings: Mapping[int, int]  # position -> meeting
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """The n-th collective of all members of a circle."""
+
+    circle: Circle
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClassPlaces:
+    """Where the tasks of a class run and where they are issued: arrays of shape (num_tasks,)."""
+
+    lane: Ints
+    position: Ints
+    thread: Ints
+    issue: Ints
+    is_host: NDArray[np.bool_]
+    launches: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Graph:
+    """Everything about a Program that does not depend on durations."""
+
+    program: Program
+    unfold: bool
+    places: tuple[ClassPlaces, ...]
+    lanes: tuple[Lane, ...]
+    meetings: tuple[Meeting, ...]
+
+
+def compile_graph(program: Program, *, unfold: bool) -> Graph:
+    """Lanes, dependencies and meetings of `program`.
+
+    Raises
+    ------
+    InputError
+        If a wait does not point to an earlier task, or a rank cannot stand for its class.
+    DeadlockError
+        If members of a communicator issue different numbers or kinds of collectives.
+    """
+    if not program.classes:
+        raise InputError("the program has no rank classes")
+    places: list[ClassPlaces] = []
+    drafts: list[_Draft] = []
+    for owner, cls in enumerate(program.classes):
+        found, added = _class_lanes(owner, cls, len(drafts))
+        places.append(found)
+        drafts.extend(added)
+    meetings = _meetings(program, places, unfold=unfold)
+    at_lane: dict[int, dict[int, int]] = {}
+    for number, meeting in enumerate(meetings):
+        for lane, position in meeting.places:
+            at_lane.setdefault(lane, {})[position] = number
+    joins = [_class_joins(cls, places[c]) for c, cls in enumerate(program.classes)]
+    queues = [_queue(places[c], program.launch_queue) for c in range(len(places))]
+    lanes = [
+        _lane(number, draft, places, joins, queues, at_lane.get(number, {}))
+        for number, draft in enumerate(drafts)
+    ]
+    return Graph(
+        program=program,
+        unfold=unfold,
+        places=tuple(places),
+        lanes=tuple(lanes),
+        meetings=tuple(meetings),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    owner: int
+    name: str
+    is_host: bool
+    tasks: Ints
+
+
+def _class_lanes(owner: int, cls: RankClass, first: int) -> tuple[ClassPlaces, list[_Draft]]:
+    tasks = cls.tasks
+    is_host = np.array([t.kind is TaskKind.HOST for t in tasks], dtype=bool)
+    threads: dict[str, int] = {}
+    streams: dict[str, int] = {}
+    thread = np.empty(len(tasks), dtype=np.int64)
+    stream = np.empty(len(tasks), dtype=np.int64)
+    for t, task in enumerate(tasks):
+        if task.kind is TaskKind.HOST:
+            thread[t] = threads.setdefault(task.lane, len(threads))
+            stream[t] = NOBODY
+        else:
+            issuer = task.issued_by
+            thread[t] = NOBODY if issuer is None else threads.setdefault(issuer, len(threads))
+            stream[t] = streams.setdefault(task.lane, len(streams))
+    lane = np.where(is_host, thread, stream + len(threads)) + first
+    position, issue = (np.full(len(tasks), NOBODY, dtype=np.int64) for _ in range(2))
+    drafts = []
+    for name, local in threads.items():
+        items = np.flatnonzero(thread == local)
+        drafts.append(_Draft(owner, name, True, items))
+        issue[items] = np.arange(len(items))
+    position[is_host] = issue[is_host]
+    for name, local in streams.items():
+        items = np.flatnonzero(stream == local)
+        drafts.append(_Draft(owner, name, False, items))
+        position[items] = np.arange(len(items))
+    thread = np.where(thread == NOBODY, NOBODY, thread + first)
+    launches = np.maximum([t.launches for t in tasks], 1.0)
+    places = ClassPlaces(
+        lane=lane, position=position, thread=thread, issue=issue, is_host=is_host,
+        launches=launches,
+    )  # fmt: skip
+    return places, drafts
+
+
+def _class_joins(cls: RankClass, places: ClassPlaces) -> dict[int, Join]:
+    """Joins by task, without waits that the order of lanes already implies."""
+    joins: dict[int, Join] = {}
+    newest: dict[tuple[int, int], int] = {}  # (waiting lane, awaited lane) -> position awaited
+    lanes, positions = places.lane.tolist(), places.position.tolist()
+    threads = places.thread.tolist()
+    for t, task in enumerate(cls.tasks):
+        if not (task.waits or task.waits_previous):
+            continue
+        _check_waits(t, task, len(cls.tasks))
+        mine = lanes[t]
+        now = []
+        for w in sorted(task.waits, reverse=True):
+            lane, position = lanes[w], positions[w]
+            if lane in (mine, threads[t]) or newest.get((mine, lane), -1) >= position:
+                continue
+            newest[mine, lane] = position
+            now.append((lane, position))
+        before = {
+            (lanes[w], positions[w])
+            for w in task.waits_previous
+            if lanes[w] not in (mine, threads[t])
+        }
+        if now or before:
+            joins[t] = Join(tuple(now), tuple(sorted(before)))
+    return joins
+
+
+def _check_waits(t: int, task: Task, num_tasks: int) -> None:
+    if any(not 0 <= w < t for w in task.waits):
+        raise InputError(f"task {task.name!r} (index {t}) waits for a task that is not before it")
+    if any(not 0 <= w < num_tasks for w in task.waits_previous):
+        raise InputError(f"task {task.name!r} (index {t}) waits for a task that does not exist")
+
+
+def _queue(places: ClassPlaces, slots: int) -> tuple[Ints, Ints]:
+    """(iterations back, task) whose end frees the slot that each launch takes; back -1: none.
+
+    A launch waits for the newest task all of whose kernels lie at least `slots` launches back.
+    """
+    num = len(places.lane)
+    back, freed = (np.full(num, NOBODY, dtype=np.int64) for _ in range(2))
+    issued = np.flatnonzero((places.thread != NOBODY) & ~places.is_host)
+    if slots < 1:
+        raise InputError(f"launch_queue {slots} is not positive")
+    if not issued.size:
+        return back, freed
+    after = np.cumsum(places.launches[issued])
+    target = after - places.launches[issued] + 1 - slots + _SLOT_ROUNDING
+    turns = np.floor(target / after[-1])
+    found = np.searchsorted(after, target - turns * after[-1], side="right") - 1
+    turns[found < 0] -= 1  # -1 is the last task of the iteration before
+    back[issued] = (-turns).astype(np.int64)
+    freed[issued] = issued[found]
+    return back, freed
+
+
+def _lane(
+    number: int,
+    draft: _Draft,
+    places: list[ClassPlaces],
+    joins: list[dict[int, Join]],
+    queues: list[tuple[Ints, Ints]],
+    meetings: dict[int, int],
+) -> Lane:
+    mine, items = places[draft.owner], draft.tasks
+    is_break = np.zeros(len(items) + 1, dtype=bool)
+    is_break[-1] = True
+    own_joins = joins[draft.owner]
+    joined = {}
+    if own_joins:
+        on_lane = mine.lane[list(own_joins)] == number
+        for t, here in zip(own_joins, on_lane.tolist(), strict=True):
+            if here:
+                joined[int(mine.position[t])] = own_joins[t]
+        is_break[list(joined)] = True
+    back = lane = item = np.zeros(0, dtype=np.int64)
+    if draft.is_host:
+        back, freed = (column[items] for column in queues[draft.owner])
+        back, freed = _fill_host(back, freed, mine.is_host[items])
+        lane, item = mine.lane[freed], mine.position[freed]
+        is_break[1:-1] |= back[1:] != back[:-1]
+    else:
+        threads = mine.thread[items]
+        is_break[1:-1] |= threads[1:] != threads[:-1]
+        where = np.array(list(meetings), dtype=np.int64)
+        is_break[where] = True
+        is_break[where + 1] = True
+    return Lane(
+        owner=draft.owner,
+        name=draft.name,
+        is_host=draft.is_host,
+        tasks=items,
+        issuer=mine.thread[items].tolist(),
+        issue=mine.issue[items].tolist(),
+        queue_back=back.tolist(),
+        queue_lane=lane.tolist(),
+        queue_item=item.tolist(),
+        joins=joined,
+        breaks=np.flatnonzero(is_break).tolist(),
+        meetings=meetings,
+    )
+
+
+def _fill_host(back: Ints, freed: Ints, is_host: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Host tasks repeat the limit of the launch before them, which holds already."""
+    source = np.maximum.accumulate(np.where(is_host, 0, np.arange(len(back))))
+    return back[source], freed[source]
+
+
+def _meetings(program: Program, places: list[ClassPlaces], *, unfold: bool) -> list[Meeting]:
+    issued: dict[str, dict[int, list[int]]] = {}  # kind -> class -> tasks
+    for c, cls in enumerate(program.classes):
+        for t, task in enumerate(cls.tasks):
+            if task.group is not None:
+                issued.setdefault(task.group, {}).setdefault(c, []).append(t)
+    owners = owners_of_ranks(program.classes)
+    meetings = []
+    for kind, by_class in issued.items():
+        circles = circles_of(program, kind, owners)
+        _check_members(program, kind, by_class, circles)
+        for circle in circles:
+            lists = [by_class.get(c, []) for c in circle.classes]
+            _check_order(program, circle, lists)
+            if not unfold:
+                _check_uniform(program, circle)
+                if len(lists) == 1:
+                    continue  # equal ranks arrive together: an ordinary task
+            for tasks in zip(*lists, strict=True):
+                spots = zip(circle.classes, tasks, strict=True)
+                where = tuple(
+                    (int(places[c].lane[t]), int(places[c].position[t])) for c, t in spots
+                )
+                meetings.append(Meeting(circle, where))
+    return meetings
+
+
+def _check_members(
+    program: Program, kind: str, issuing: Mapping[int, list[int]], circles: tuple[Circle, ...]
+) -> None:
+    known = {c for circle in circles for c in circle.classes}
+    for c, tasks in issuing.items():
+        if c not in known:
+            cls = program.classes[c]
+            raise InputError(
+                f"task {cls.tasks[tasks[0]].name!r} of {rank_name(cls)} uses group {kind!r}, "
+                "of which it is no member"
+            )
+
+
+def _check_uniform(program: Program, circle: Circle) -> None:
+    if not circle.is_uniform:
+        names = ", ".join(repr(program.classes[c].name) for c in circle.classes)
+        raise InputError(
+            f"group {circle.kind!r} joins the classes {names} in communicators of different "
+            "make-up: one rank cannot stand for its class (simulate with unfold=True)"
+        )
+
+
+def _check_order(program: Program, circle: Circle, lists: list[list[int]]) -> None:
+    """Members must issue the same number and kinds of collectives."""
+    classes = [program.classes[c] for c in circle.classes]
+    counts = [len(tasks) for tasks in lists]
+    if min(counts) != max(counts):
+        most, least = counts.index(max(counts)), counts.index(min(counts))
+        unmatched = classes[most].tasks[lists[most][counts[least]]].name
+        raise DeadlockError(
+            f"{rank_name(classes[most])} issues {counts[most]} collectives on group "
+            f"{circle.kind!r} but {rank_name(classes[least])} issues {counts[least]}: "
+            f"{unmatched!r} waits forever"
+        )
+    if len(classes) == 1:
+        return
+    for number, tasks in enumerate(zip(*lists, strict=True)):
+        kinds = [_collective_kind(cls.tasks[t]) for cls, t in zip(classes, tasks, strict=True)]
+        for other in range(1, len(kinds)):
+            if None not in (kinds[0], kinds[other]) and kinds[0] != kinds[other]:
+                first, second = (classes[i].tasks[tasks[i]] for i in (0, other))
+                raise DeadlockError(
+                    f"collective {number + 1} on group {circle.kind!r} is {kinds[0]} "
+                    f"{first.name!r} on {rank_name(classes[0])} but {kinds[other]} "
+                    f"{second.name!r} on {rank_name(classes[other])}"
+                )
+
+
+def _collective_kind(task: Task) -> str | None:
+    for item in task.work:
+        if isinstance(item.work, Collective):
+            return str(item.work.kind)
+    return None
+
+
+def rank_name(cls: RankClass) -> str:
+    """A class by its first rank and its name, for messages."""
+    more = f" and {cls.multiplicity - 1} more" if cls.multiplicity > 1 else ""
+    return f"rank {int(cls.ranks[0])}{more} ({cls.name})"

@@ -1,0 +1,222 @@
+"""Repeat an iteration until it has settled.
+
+Without contention one iteration is a max-plus linear map x(k+1) = A x(k) of where the lanes
+stand. Two facts are used. If every component advances by a constant amount of its own, and the
+fastest growing of them sets the pace of the last end, then no later iteration differs. And if the
+map only repeats every c iterations with mean period p, then max over i < c of x(k-i) + i p is a
+state that repeats every iteration (its image is itself plus p), so the last pass starts there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.simulator.compile import Graph, Place
+from perfmodel.simulator.iteration import Evaluator, Iteration, Past, Value, Values
+
+Floats = NDArray[np.float64]
+
+# Sums of 10^4 durations carry rounding of up to 10^4 x 1.1e-16 of the period.
+CONVERGED = 1e-11
+# Iterations averaged where the period repeats in a longer cycle: a multiple of 2, 3, 4 and 6.
+CYCLE = 12
+# A launch queue that reaches further back than this cannot set the pace: the path from a kernel
+# through the queue to one so many iterations later would have to be longer than them.
+RELEVANT_QUEUE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Steady:
+    """The last iteration, its period (scenarios,), what each lane advances by, and whether settled.
+
+    Times of `iteration` count from the last end of the iteration before it.
+    """
+
+    iteration: Iteration
+    period: Floats
+    rate: list[Value]
+    is_settled: NDArray[np.bool_]
+    num_iterations: int
+
+
+def steady_state(graph: Graph, evaluator: Evaluator, *, max_iterations: int) -> Steady:
+    """Iterate until every scenario has settled, or `max_iterations` times and a cycle more."""
+    loop = _Loop(graph, evaluator)
+    if graph.program.barrier:
+        # Every iteration starts with all lanes at rest, so the first is like all others.
+        result = loop.result(loop.advance())
+        return replace(result, is_settled=np.ones_like(result.is_settled))
+    for n in range(max_iterations):
+        iteration = loop.advance(remember=n >= max_iterations - CYCLE - RELEVANT_QUEUE)
+        if loop.is_settled.all():
+            return loop.result(iteration)
+        loop.skip_ahead()
+    loop.average()
+    for _ in range(CYCLE):
+        iteration = loop.advance()
+        if loop.is_settled.all():
+            break
+    return loop.result(iteration)
+
+
+class _Columns:
+    """Lists of lane values as one matrix (scenarios, columns) and back."""
+
+    def __init__(self, sample: Sequence[Value]) -> None:
+        self.is_scalar = not isinstance(sample[0], np.ndarray)
+        self.widths = [
+            v.shape[1] if isinstance(v, np.ndarray) and v.ndim == 2 else 1 for v in sample
+        ]
+        first = sample[0]
+        self.is_unfolded = isinstance(first, np.ndarray) and first.ndim == 2
+
+    def matrix(self, values: Sequence[Value]) -> Floats:
+        if self.is_scalar:
+            return np.array(values, dtype=np.float64)[None]
+        if self.is_unfolded:
+            return np.concatenate(values, axis=1)
+        return np.stack(values, axis=1)
+
+    def values(self, matrix: Floats) -> list[Value]:
+        if self.is_scalar:
+            return list(matrix[0].tolist())
+        if self.is_unfolded:
+            return list(np.split(matrix, np.cumsum(self.widths)[:-1], axis=1))
+        return list(matrix.T)
+
+    def envelope(self, ends: Sequence[list[Values]], moves: Sequence[Floats]) -> list[Values]:
+        """Lane by lane, the maximum of `ends`, each moved by (scenarios,)."""
+        lanes: list[Values] = []
+        for rows in zip(*ends, strict=True):
+            arrays = [np.asarray(row) for row in rows]
+            wide = [m[:, None] if self.is_unfolded else m for m in moves]
+            top = np.maximum.reduce([a + m for a, m in zip(arrays, wide, strict=True)])
+            lanes.append(top.tolist() if self.is_scalar else top)
+        return lanes
+
+
+class _Loop:
+    """Where the lanes stand, counted from the last end so far, and what was seen."""
+
+    def __init__(self, graph: Graph, evaluator: Evaluator) -> None:
+        self.evaluator = evaluator
+        self.carried = _carried(graph)
+        backs = {b for lane in graph.lanes for b in lane.queue_back if b > 0}
+        self.depth = max([*backs, int(bool(self.carried))], default=0)
+        is_relevant = min(backs, default=RELEVANT_QUEUE + 1) <= RELEVANT_QUEUE
+        self.min_iterations = 2 + max(backs) if is_relevant else 2
+        clocks = evaluator.zero_clocks()
+        self.columns = _Columns(clocks)
+        self.begin = self.columns.matrix(clocks)
+        self.past: deque[tuple[list[Values], Floats]] = deque(maxlen=self.depth)
+        self.history: deque[tuple[Floats, list[Values]]] = deque(maxlen=CYCLE + RELEVANT_QUEUE)
+        self.periods: list[Floats] = []
+        self.carried_before: Floats | None = None
+        self.rates: Floats | None = None
+        self.lane_rate = self.begin
+        self.is_constant: NDArray[np.bool_] = np.zeros(len(self.begin), dtype=bool)
+        self.is_settled = self.is_constant
+
+    def advance(self, *, remember: bool = False) -> Iteration:
+        """One more iteration; judges whether it has settled."""
+        past = [Past(end, self.columns.values(offset)) for end, offset in self.past]
+        iteration = self.evaluator.iterate(self.columns.values(self.begin), past)
+        clock = self.columns.matrix(iteration.clock)
+        period = clock.max(axis=1)
+        self.periods.append(period)
+        self.lane_rate = clock - self.begin
+        self._judge(self._all_rates(iteration, period), period)
+        self.begin = clock - period[:, None]
+        if self.depth:
+            self.past.appendleft((iteration.end, np.zeros_like(clock)))
+            self._rebase(period[:, None])
+        if remember:
+            self.history.appendleft((self.begin, iteration.end))
+        return iteration
+
+    def _rebase(self, later: Floats) -> None:
+        """Count from `later` on: (scenarios, 1) or by lane (scenarios, columns)."""
+        self.past = deque(((e, offset + later) for e, offset in self.past), maxlen=self.depth)
+
+    def _all_rates(self, iteration: Iteration, period: Floats) -> Floats | None:
+        """What every lane and every item that the next iteration waits for advanced by."""
+        if not self.carried:
+            return self.lane_rate
+        ends: list[Value] = [iteration.end[lane][item] for lane, item in self.carried]
+        now, before = _Columns(ends).matrix(ends), self.carried_before
+        self.carried_before = now - period[:, None]
+        return None if before is None else np.hstack([self.lane_rate, now - before])
+
+    def _judge(self, rates: Floats | None, period: Floats) -> None:
+        before, self.rates = self.rates, rates
+        self.is_constant = self.is_settled = np.zeros(len(period), dtype=bool)
+        if rates is None or len(self.periods) < self.min_iterations:
+            return
+        slack = CONVERGED * period
+        is_uniform = (np.abs(rates - period[:, None]) <= slack[:, None]).all(axis=1)
+        if before is not None:
+            steady = np.abs(rates - before) <= slack[:, None]
+            self.is_constant = np.asarray(steady.all(axis=1), dtype=bool)
+        sets_pace = rates.max(axis=1) <= period + slack
+        self.is_settled = np.asarray(is_uniform | (self.is_constant & sets_pace), dtype=bool)
+
+    def skip_ahead(self) -> None:
+        """Where a lane that grows faster has yet to catch up, go to where it has.
+
+        The final pace does not depend on where lanes start, so the jump may overshoot.
+        """
+        period, fastest = self.periods[-1], self.lane_rate.argmax(axis=1)[:, None]
+        lead = np.take_along_axis(self.lane_rate, fastest, axis=1)[:, 0] - period
+        lag = -np.take_along_axis(self.begin, fastest, axis=1)[:, 0]
+        jumps = self.is_constant & ~self.is_settled & (lead > CONVERGED * period)
+        if not jumps.any():
+            return
+        count = np.where(jumps, np.ceil(lag / np.where(jumps, lead, 1.0)) + 1, 0.0)
+        shift = count[:, None] * (self.lane_rate - period[:, None])
+        begin = self.begin + shift
+        top = begin.max(axis=1, keepdims=True)
+        self.begin = begin - top
+        self._rebase(top - shift)
+        self.rates = None
+        self.history.clear()
+
+    def average(self) -> None:
+        """Start from the upper envelope of the last iterations, each moved by the mean period."""
+        depth = min(self.depth, RELEVANT_QUEUE)
+        number = min(CYCLE, len(self.history) - depth)
+        if number < 2:
+            return
+        recent = np.array(self.periods[: -number - depth - 1 : -1])
+        mean = recent[:number].mean(axis=0)
+        since = np.concatenate([np.zeros((1, len(mean))), np.cumsum(recent, axis=0)])
+        moves = [k * mean - since[k] for k in range(number)]
+        self.begin = np.maximum.reduce(
+            [self.history[k][0] + moves[k][:, None] for k in range(number)]
+        )
+        self.past.clear()
+        for back in range(depth):
+            steps = [k * mean - since[k + back + 1] for k in range(number)]
+            ends = [self.history[k + back][1] for k in range(number)]
+            envelope = self.columns.envelope(ends, steps)
+            self.past.append((envelope, np.zeros_like(self.begin)))
+        self.rates = self.carried_before = None
+
+    def result(self, iteration: Iteration) -> Steady:
+        """The record of the last iteration."""
+        return Steady(
+            iteration=iteration,
+            period=self.periods[-1],
+            rate=self.columns.values(self.lane_rate),
+            is_settled=self.is_settled,
+            num_iterations=len(self.periods),
+        )
+
+
+def _carried(graph: Graph) -> list[Place]:
+    """Items that the next iteration waits for."""
+    return sorted({p for lane in graph.lanes for j in lane.joins.values() for p in j.before})
