@@ -39,7 +39,7 @@ class Section:
     def line_of(self, message: str) -> int:
         """Line of the first field of this section that `message` names, else of the section."""
         if isinstance(self.node.value, dict):
-            for word in re.findall(r"\w+", message):
+            for word in re.findall(r"\w+", message.lower()):
                 if word in self.node.value:
                     return self.node.value[word].line
         return self.node.line

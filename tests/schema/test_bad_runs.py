@@ -54,7 +54,7 @@ NODE = "cluster:\n  node: dgx_h100\n  num_nodes: 1\n"
 
 # name: (text of the file, what the sentence must hold)
 TABLE = {
-    "unknown GPU": (edit(NODE, CUBE.format("A1000")), ["run.yaml:16", "A1000", "a100"]),
+    "unknown GPU": (edit(NODE, CUBE.format("A1000")), ["run.yaml:17", "A1000", "did you mean"]),
     "unknown node": (edit("dgx_h100", "dgx_h10"), [":17:", "dgx_h10", "dgx_h100"]),
     "unknown stack": (edit("pytorch_fsdp", "pytorch_fsdpp"), [":15:", "pytorch_fsdp"]),
     "unknown model": (
@@ -101,7 +101,7 @@ TABLE = {
     ),
     "too many GPUs per node": (
         edit("num_nodes: 1", "num_nodes: 1\n  gpus_per_node: 16"),
-        [":18:", "gpus_per_node 16", "1 to 8"],
+        [":19:", "gpus_per_node 16", "1 to 8"],
     ),
     "no such table": (DLRM, ["run.yaml:", "table_9", "table_0"]),
     "unknown sharding rule": (
