@@ -35,6 +35,7 @@ class PlacementRule:
     column_split_elements: float = math.inf
     row_split_elements: float = math.inf
     host_bytes: float = math.inf
+    copy_below_bytes: float = 0.0  # split_balanced copies tables (fp32) smaller than this
     first_rank_free_above: float = math.inf
     hot_fraction: float = HOT_FRACTION
     hot_rows: float = HOT_ROWS
@@ -52,6 +53,7 @@ class PlacementRule:
             column_split_elements=number("column_split_elements", math.inf),
             row_split_elements=number("row_split_elements", math.inf),
             host_bytes=number("host_tables_above_bytes", math.inf),
+            copy_below_bytes=number("copy_tables_below_bytes", 0.0),
             first_rank_free_above=number("first_rank_free_above", math.inf),
             hot_fraction=number("hot_fraction", HOT_FRACTION),
             hot_rows=number("hot_rows", HOT_ROWS),
@@ -81,8 +83,8 @@ _TEXT_RULES: tuple[tuple[str, str], ...] = (
     ("data parallel", "replicated"),
     ("data-parallel", "replicated"),
     ("data_parallel", "replicated"),
-    ("planner", "lookup_balanced"),
-    ("auto", "lookup_balanced"),
+    ("planner", "planned"),
+    ("auto", "split_balanced"),
 )
 
 
@@ -110,6 +112,8 @@ def sharding_from_text(
     if name == "table_wise":
         own = rule.rule if rule.rule in _WHOLE else "size_balanced"
         name = rule.whole_table_rule or own
+    if name == "hybrid" and any(p != 1 for t in tables for p in t.pooling):
+        name = "split_balanced"  # hybrid embedding serves one-hot features only
     return place(name, tables, num_ranks, rule)
 
 
@@ -121,8 +125,9 @@ def place(
     Parameters
     ----------
     name : str
-        size_balanced, serpentine, lookup_balanced, round_robin, hybrid, replicated, row_wise,
-        column_wise, table_row_wise or single.
+        size_balanced, size_balanced_capped, serpentine, round_robin, lookup_balanced, planned
+        (whole tables or slices of columns); split_balanced (rows of busy tables divided); hybrid,
+        replicated, row_wise, column_wise, table_row_wise (all tables alike); single.
     tables : sequence of EmbeddingTable
     num_ranks : int
     rule : PlacementRule, optional
@@ -138,13 +143,15 @@ def place(
         name = "single" if name != "replicated" else name
     everyone = tuple(range(num_ranks))
     if name in _WHOLE:
-        placed = _place_whole(tables, num_ranks, rule, _WHOLE[name])
+        placed = _place_whole(tables, num_ranks, rule, _WHOLE[name], divides_busy=name == "planned")
     elif name in _UNIFORM:
         placed = [_uniform(t, _UNIFORM[name], everyone, rule) for t in tables]
     elif name == "single":
         placed = [_single(t, rule) for t in tables]
+    elif name == "split_balanced":
+        placed = _place_split(tables, everyone, rule)
     else:
-        allowed = ", ".join((*_WHOLE, *_UNIFORM, "single"))
+        allowed = ", ".join((*_WHOLE, *_UNIFORM, "single", "split_balanced"))
         raise InputError(f"placement rule {name!r} is not known; use one of {allowed}")
     return ShardingPlan(tables=tuple(placed), note=name)
 
@@ -208,20 +215,58 @@ _Dealer = Callable[[Sequence[_Piece], Sequence[int]], list[int]]
 
 
 def _place_whole(
-    tables: Sequence[EmbeddingTable], num_ranks: int, rule: PlacementRule, deal: _Dealer
+    tables: Sequence[EmbeddingTable],
+    num_ranks: int,
+    rule: PlacementRule,
+    deal: _Dealer,
+    *,
+    divides_busy: bool = False,
 ) -> list[TableSharding]:
     everyone = tuple(range(num_ranks))
     holders = everyone[1:] if num_ranks > rule.first_rank_free_above else everyone
-    split_rows = [t for t in tables if t.num_parameters > rule.row_split_elements]
+    busy = sum(t.lookups * t.dim for t in tables) / num_ranks if divides_busy else math.inf
+    split_rows = [
+        t for t in tables if t.num_parameters > rule.row_split_elements or t.lookups * t.dim > busy
+    ]
     pieces = [p for t in tables if t not in split_rows for p in _slices(t, len(holders), rule)]
     by_table: dict[str, list[tuple[int, float]]] = {}
     for piece, rank in zip(pieces, deal(pieces, holders), strict=True):
         by_table.setdefault(piece.table.name, []).append((rank, piece.share))
     placed = [_uniform(t, ShardingKind.ROW_WISE, everyone, rule) for t in split_rows]
     dims = {t.name: t for t in tables}
-    placed += [_joined(dims[name], parts, rule) for name, parts in by_table.items()]
+    placed += [
+        _joined(dims[name], parts, rule, ShardingKind.COLUMN_WISE)
+        for name, parts in by_table.items()
+    ]
     order = {t.name: i for i, t in enumerate(tables)}
     return sorted(placed, key=lambda p: order[p.table])
+
+
+def _place_split(
+    tables: Sequence[EmbeddingTable], ranks: tuple[int, ...], rule: PlacementRule
+) -> list[TableSharding]:
+    """Small tables are copied; rows of tables busier than an even share of a rank are divided.
+
+    HugeCTR's `auto` plan does this: it halves the hottest shards, then deals out greedily.
+    """
+    fp32_bytes = 4
+    copied = [t for t in tables if t.num_parameters * fp32_bytes < rule.copy_below_bytes]
+    spread = [t for t in tables if t not in copied]
+    mean = sum(_Piece(t, 1.0).work for t in spread) / len(ranks)
+    pieces = []
+    for table in spread:
+        wanted = math.ceil(_Piece(table, 1.0).work / mean) if mean > 0 else 1
+        count = min(2 ** math.ceil(math.log2(wanted)), len(ranks), table.rows)
+        pieces += [_Piece(table, 1 / count)] * count
+    parts: dict[str, list[tuple[int, float]]] = {}
+    for piece, rank in zip(pieces, _lookup_balanced(pieces, ranks), strict=True):
+        parts.setdefault(piece.table.name, []).append((rank, piece.share))
+    return [
+        _joined(t, parts[t.name], rule, ShardingKind.ROW_WISE)
+        if t.name in parts
+        else _uniform(t, ShardingKind.DATA_PARALLEL, ranks, rule)
+        for t in tables
+    ]
 
 
 def _slices(table: EmbeddingTable, most: int, rule: PlacementRule) -> list[_Piece]:
@@ -235,7 +280,10 @@ def _slices(table: EmbeddingTable, most: int, rule: PlacementRule) -> list[_Piec
 
 
 def _joined(
-    table: EmbeddingTable, parts: Sequence[tuple[int, float]], rule: PlacementRule
+    table: EmbeddingTable,
+    parts: Sequence[tuple[int, float]],
+    rule: PlacementRule,
+    kind: ShardingKind,
 ) -> TableSharding:
     shares: dict[int, float] = {}
     for rank, share in parts:
@@ -243,7 +291,7 @@ def _joined(
     is_whole = len(shares) == 1
     return TableSharding(
         table=table.name,
-        kind=ShardingKind.TABLE_WISE if is_whole else ShardingKind.COLUMN_WISE,
+        kind=ShardingKind.TABLE_WISE if is_whole else kind,
         ranks=tuple(shares),
         weights=None if is_whole else tuple(shares.values()),
         kernel=_kernel(table.num_parameters / len(shares), rule),
@@ -301,4 +349,7 @@ _WHOLE: dict[str, _Dealer] = {
     "lookup_balanced": _lookup_balanced,
     "serpentine": _serpentine,
     "round_robin": _round_robin,
+    # Whole tables by work, rows of those busier than a rank's even share over all ranks: what a
+    # cost-based planner tends to.
+    "planned": _lookup_balanced,
 }

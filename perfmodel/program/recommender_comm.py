@@ -44,7 +44,8 @@ class Communication:
     vectors: tuple[Step, ...]  # forward; backward moves the same bytes the other way
     gradients: tuple[Step, ...]  # of vectors, backward
     dense_early: tuple[Step, ...]  # gradients of the top MLP and cross layers, ready first
-    dense_late: tuple[Step, ...]  # of what else is copied on all ranks
+    dense_late: tuple[Step, ...]  # of the bottom MLP
+    copied_rows: tuple[Step, ...]  # of rows that every rank holds
 
     @classmethod
     def of(
@@ -68,7 +69,7 @@ class Communication:
             sent[:, 0] += workload.global_batch * model.dense_width
         received_ids = loads.lookups * settings.id_bytes if settings.exchanges_ids else 0 * sent
         gradient = stack.gradient_dtype or workload.precision.master
-        early, late = _dense_elements(model, loads, settings)
+        early, late, rows = _dense_elements(model, loads, settings)
         if gradient.num_bytes * early.max() < stack.gradient_bucket_bytes:
             # Everything fits one bucket, which leaves when it is full: with the last gradients.
             early, late = (
@@ -83,6 +84,7 @@ class Communication:
             gradients=(*exchange, *maker.partial_sums(loads, vector, CollectiveKind.ALL_GATHER)),
             dense_early=maker.all_reduce("top gradients", early, gradient),
             dense_late=maker.all_reduce("gradients", late, gradient),
+            copied_rows=maker.all_reduce("row gradients", rows, gradient),
         )
 
     def groups(self) -> dict[str, NDArray[np.int64]]:
@@ -92,18 +94,19 @@ class Communication:
         grid = np.arange(self.num_ranks, dtype=np.int64).reshape(-1, self.ranks_per_node)
         every = {"world": grid.reshape(1, -1), "node": grid, "rail": grid.T.copy()}
         steps = (*self.ids, *self.vectors, *self.gradients, *self.dense_early, *self.dense_late)
+        steps = (*steps, *self.copied_rows)
         used = {step.group for step in steps}
         return {name: ranks for name, ranks in every.items() if name in used}
 
 
 def _dense_elements(
     model: RecommenderModel, loads: RankLoads, settings: RecommenderSettings
-) -> tuple[Array, Array]:
-    """Values all-reduced in each scenario, equal on all ranks: top MLP, then all the rest."""
+) -> tuple[Array, Array, Array]:
+    """Values all-reduced in each scenario, equal on all ranks: top MLP, bottom MLP, rows."""
     rows: Array = loads.dense_elements.max(axis=1)
     top = dense_parameters(model, with_bottom=False)
     everything = dense_parameters(model, with_bottom=not settings.keeps_bottom_on_first_rank)
-    return 0 * rows + top, rows + everything - top
+    return 0 * rows + top, 0 * rows + everything - top, rows
 
 
 def dense_parameters(model: RecommenderModel, *, with_bottom: bool = True) -> int:

@@ -66,6 +66,7 @@ class _Shards:
     hot_fraction: Array
     hot_rows: Array
     host_share: Array  # of lookups that go to host memory
+    is_everywhere: Array  # the table has a shard on every rank
 
 
 _KINDS = tuple(ShardingKind)
@@ -103,7 +104,7 @@ def rank_loads(
     -----
     Distinct rows assume ids spread evenly over the rows of a shard: an upper bound under skew.
     """
-    shards = _flatten(model.tables, plans)
+    shards = _flatten(model.tables, plans, num_ranks)
     shape = (len(plans), num_ranks)
     index = shards.scenario * num_ranks + shards.rank
 
@@ -147,7 +148,8 @@ def _columns(tables: Sequence[EmbeddingTable], shards: _Shards) -> _Columns:
         table_rows=rows,
         is_copy=is_kind(ShardingKind.DATA_PARALLEL),
         is_hybrid=is_kind(ShardingKind.HYBRID),
-        is_row=is_kind(ShardingKind.ROW_WISE),
+        # Partial sums of some ranks only travel by all-to-all, like whole vectors.
+        is_row=is_kind(ShardingKind.ROW_WISE) * shards.is_everywhere,
         is_node_row=is_kind(ShardingKind.TABLE_ROW_WISE),
     )
 
@@ -207,7 +209,9 @@ def _distinct_rows(rows: Array, lookups: Array) -> Array:
     return distinct
 
 
-def _flatten(tables: Sequence[EmbeddingTable], plans: Sequence[ShardingPlan]) -> _Shards:
+def _flatten(
+    tables: Sequence[EmbeddingTable], plans: Sequence[ShardingPlan], num_ranks: int
+) -> _Shards:
     numbers = {t.name: i for i, t in enumerate(tables)}
     entries: list[tuple[float, ...]] = []
     for scenario, plan in enumerate(plans):
@@ -215,11 +219,13 @@ def _flatten(tables: Sequence[EmbeddingTable], plans: Sequence[ShardingPlan]) ->
             table, code = numbers[p.table], _CODE[p.kind]
             splits_rows = p.kind in _ROW_KINDS
             splits_columns = p.kind is ShardingKind.COLUMN_WISE
+            everywhere = float(len(p.ranks) == num_ranks)
             host = 0.0 if p.kernel is EmbeddingKernel.FUSED else 1.0 - p.cached_fraction
             for rank, share in zip(p.ranks, p.shares, strict=True):
                 entries.append((
                     scenario, table, rank, share if splits_rows else 1.0,
                     share if splits_columns else 1.0, code, p.hot_fraction, p.hot_rows, host,
+                    everywhere,
                 ))  # fmt: skip
     flat = np.array(entries, dtype=float)
     whole = flat[:, [0, 1, 2, 5]].astype(np.int64)
@@ -233,4 +239,5 @@ def _flatten(tables: Sequence[EmbeddingTable], plans: Sequence[ShardingPlan]) ->
         hot_fraction=flat[:, 6],
         hot_rows=flat[:, 7],
         host_share=flat[:, 8],
+        is_everywhere=flat[:, 9],
     )

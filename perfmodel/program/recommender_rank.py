@@ -199,8 +199,7 @@ class RankBuilder:
         steps = self.communication.gradients
         vectors = self._steps(tasks, steps, Pass.BACKWARD, (inner,))
         bottom = self._bottom_backward(tasks, () if self._overlaps else vectors)
-        copied = bool(np.any(self.loads["local_lookups"] > 0))
-        if overlaps and not copied:
+        if overlaps:
             dense += self._reduce(tasks, late, max((inner, *bottom)))
         rows = tasks.kernels(
             "lookup backward",
@@ -209,10 +208,10 @@ class RankBuilder:
             waits=vectors,
             phase=Pass.BACKWARD,
         )
+        remaining = self.communication.copied_rows
         if not overlaps:
-            dense = self._reduce(tasks, (*early, *late), rows)
-        elif copied:
-            dense += self._reduce(tasks, late, rows)
+            remaining = (*early, *late, *remaining)
+        dense += self._reduce(tasks, remaining, rows)
         return (self._update(tasks, dense),)
 
     @property
