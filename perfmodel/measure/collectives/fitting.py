@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,9 @@ _RIDGE_SOURCE = 0.3
 _SOURCE_SPREAD = 0.15  # a source further off than this is let go: it has a cause of its own
 _SMOOTH = 0.02  # penalty on steps between neighbouring knots of a term
 _HUBER = 0.25  # errors beyond 25 % count linearly
-_LOW_QUANTILE = 0.35  # slow software only ever adds time: aim below the middle
-_SOURCE_POWER = 0.5  # a source counts as this power of its number of curves
+# Slow software only ever adds time: inside a node aim below the middle of all software.
+_QUANTILE = {"nvlink": 0.3, "network": 0.5, "pcie": 0.2}
+_SOURCE_POWER = 0.75  # a source counts as this power of its number of curves
 _ROUNDS = 4
 _MAX_POINTS = 24  # a curve's sizes are thinned to about one per factor of two
 
@@ -51,12 +53,7 @@ def _merged(group: list[Curve]) -> Curve:
     times = np.concatenate([c.seconds for c in group])
     unique, inverse = np.unique(sizes, return_inverse=True)
     medians = np.array([np.median(times[inverse == i]) for i in range(len(unique))])
-    first = group[0]
-    return Curve(
-        source=first.source, gpu=first.gpu, run="", kind=first.kind, dtype=first.dtype,
-        path=first.path, nodes=first.nodes, gpus_per_node=first.gpus_per_node,
-        num_bytes=unique, seconds=medians,
-    )  # fmt: skip
+    return replace(group[0], run="", num_bytes=unique, seconds=medians, positions=())
 
 
 def fit_residual(curves: Sequence[Curve]) -> Residual:
@@ -70,7 +67,7 @@ def fit_residual(curves: Sequence[Curve]) -> Residual:
     merged = merge(curves)
     if not merged:
         return Residual()
-    names, design, target, weight = _design(merged)
+    names, design, target, weight, quantile = _design(merged)
     robust = np.ones(len(target))
     solution: NDArray[np.float64] = np.zeros(design.shape[1])
     for _ in range(_ROUNDS):
@@ -79,7 +76,7 @@ def fit_residual(curves: Sequence[Curve]) -> Residual:
         gram = design.T @ (design * w[:, None]) + penalty
         solution = np.linalg.solve(gram, design.T @ (w * target)).astype(np.float64)
         error = target - design @ solution
-        side = np.where(error > 0, _LOW_QUANTILE, 1 - _LOW_QUANTILE)
+        side = np.where(error > 0, quantile, 1 - quantile)
         robust[:] = 2 * side * np.minimum(1.0, _HUBER / np.maximum(np.abs(error), 1e-9))
     width = len(KNOTS)
     kept = {
@@ -92,7 +89,10 @@ def fit_residual(curves: Sequence[Curve]) -> Residual:
 
 def _design(
     curves: Sequence[Curve],
-) -> tuple[list[str], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[
+    list[str], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]
+]:
+    """Names, design matrix, target, weight and aimed quantile of each point."""
     per_source = Counter(curve.source for curve in curves)
     pieces = []
     for curve in curves:
@@ -102,13 +102,15 @@ def _design(
         active = [*terms(curve.kind, curve.path, curve.dtype), (_source_term(curve), 1.0)]
         # Every source counts as the square root of its number of curves.
         weight = 1.0 / len(size) / per_source[curve.source] ** (1 - _SOURCE_POWER)
-        pieces.append((active, basis, np.log(seconds / closed), np.full(len(size), weight)))
+        level = np.full(len(size), _QUANTILE[case_of(curve.path)])
+        target = np.log(seconds / closed)
+        pieces.append((active, basis, target, np.full(len(size), weight), level))
     names = sorted({name for active, *_ in pieces for name, _ in active})
     index = {name: i for i, name in enumerate(names)}
     width = len(KNOTS)
     design = np.zeros((sum(len(p[2]) for p in pieces), len(names) * width))
     start = 0
-    for active, basis, target, _ in pieces:
+    for active, basis, target, *_ in pieces:
         for name, factor in active:
             column = index[name] * width
             design[start : start + len(target), column : column + width] += factor * basis
@@ -118,6 +120,7 @@ def _design(
         design,
         np.concatenate([p[2] for p in pieces]),
         np.concatenate([p[3] for p in pieces]),
+        np.concatenate([p[4] for p in pieces]),
     )
 
 

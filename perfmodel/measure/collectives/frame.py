@@ -15,6 +15,7 @@ from perfmodel.hardware.records import Dtype
 from perfmodel.measure.collectives.platforms import cluster_of, group_of
 from perfmodel.measure.collectives.table import REQUIRED, kind_of
 from perfmodel.program.work import CollectiveKind
+from perfmodel.units import US
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,12 +32,14 @@ MIXED_SOURCES = ("thomaslie210", "argonne", "eunomia")
 """Sources whose runs mix settings or share a GPU (data/collectives/README.md): not scored."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """One setting measured over sizes; `rows` are positions in the table, one list a size."""
+    """One setting measured over sizes (rising)."""
 
     source: str
     gpu: str
+    link: str
+    family: str  # silicon: siblings of one die share it
     run: str
     kind: CollectiveKind
     dtype: Dtype
@@ -44,12 +47,13 @@ class Curve:
     nodes: int
     gpus_per_node: int
     num_bytes: NDArray[np.float64]
-    seconds: NDArray[np.float64]
+    seconds: NDArray[np.float64]  # medians
+    positions: tuple[NDArray[np.int64], ...]  # rows of the table behind each size
 
     @property
     def platform(self) -> tuple[str, str, str]:
         """What curves of one machine share."""
-        return self.source, self.gpu, str(self.path.link)
+        return self.source, self.gpu, self.link
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ class Setting:
 
     gpu: str
     link: str
+    family: str
     nodes: int
     gpus_per_node: int
     kind: CollectiveKind
@@ -95,11 +100,16 @@ def setting_of(record: dict[str, Any]) -> Setting:
     local = num_ranks // num_nodes
     cluster = cluster_of(gpu, link, num_nodes, local)
     return Setting(
-        gpu=gpu, link=link, nodes=num_nodes, gpus_per_node=local,
+        gpu=gpu, link=link, family=cluster.gpu.silicon_family, nodes=num_nodes, gpus_per_node=local,
         kind=kind_of(_text(record.get("collective"))),
-        dtype=DTYPES.get(_text(record.get("dtype")).lower(), Dtype.FP32),
+        dtype=dtype_of(record.get("dtype")),
         path=comm_path(cluster, group_of(num_nodes, local)),
     )  # fmt: skip
+
+
+def dtype_of(spelling: object) -> Dtype:
+    """Number format of a spelling; fp32, the default of nccl-tests, where it is not stated."""
+    return DTYPES.get(_text(spelling).lower(), Dtype.FP32)
 
 
 def _is_null(value: object) -> bool:
@@ -164,14 +174,23 @@ def curves_of(table: pd.DataFrame, settings: list[Setting | str]) -> Iterator[Cu
         setting = settings[int(part["_position"].iloc[0])]
         if isinstance(setting, str):
             continue
-        medians = part.groupby("bytes")["time_us"].median()
-        yield Curve(
-            source=str(source), gpu=setting.gpu, run=str(run), kind=setting.kind,
-            dtype=setting.dtype, path=setting.path, nodes=setting.nodes,
-            gpus_per_node=setting.gpus_per_node,
-            num_bytes=medians.index.to_numpy(dtype=float),
-            seconds=medians.to_numpy(dtype=float) * 1e-6,
-        )  # fmt: skip
+        yield _curve(setting, str(source), str(run), part)
+
+
+def _curve(setting: Setting, source: str, run: str, part: pd.DataFrame) -> Curve:
+    sizes = part["bytes"].to_numpy(dtype=float)
+    times = part["time_us"].to_numpy(dtype=float) * US
+    positions = part["_position"].to_numpy(dtype=np.int64)
+    unique, inverse = np.unique(sizes, return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    pieces = np.split(order, np.cumsum(np.bincount(inverse))[:-1])
+    return Curve(
+        source=source, gpu=setting.gpu, link=setting.link, family=setting.family, run=run,
+        kind=setting.kind, dtype=setting.dtype, path=setting.path, nodes=setting.nodes,
+        gpus_per_node=setting.gpus_per_node, num_bytes=unique,
+        seconds=np.array([np.median(times[piece]) for piece in pieces]),
+        positions=tuple(positions[piece] for piece in pieces),
+    )  # fmt: skip
 
 
 def _column(table: pd.DataFrame, name: str, default: str) -> Any:
