@@ -7,7 +7,7 @@ from typing import Any
 
 from perfmodel.plan.records import Plan, Recompute, Shard
 from perfmodel.prediction import Prediction
-from perfmodel.report.quantity import bullets, duration, gib, percent, shares, significant
+from perfmodel.report.quantity import bullets, duration, gib, percent, shares, significant, sureness
 from perfmodel.run import Run
 from perfmodel.units import GIB, MS
 
@@ -117,7 +117,7 @@ def _memory(prediction: Prediction) -> list[str]:
     memory = prediction.memory
     lines = [
         f"Memory of the fullest rank: {gib(memory.peak_bytes)} of "
-        f"{gib(memory.capacity_bytes)} ({percent(memory.probability_fits)} sure that it fits)",
+        f"{gib(memory.capacity_bytes)} ({sureness(memory.probability_fits)} likely to fit)",
         *shares(memory.by_part, gib),
     ]
     if len(memory.by_rank) > 1:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from perfmodel.units import GIB
+from perfmodel.units import GIB, MIB
 
 _BAR = 24  # characters of a full bar
+_TINY = 0.005  # shares below half a percent are one line together
 
 
 def duration(seconds: float) -> str:
@@ -42,8 +43,22 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def gib(num_bytes: float) -> str:
-    """Bytes in GiB."""
-    return f"{num_bytes / GIB:.1f} GiB"
+    """Bytes in GiB, small amounts in MiB."""
+    small = num_bytes < GIB / 10
+    return f"{num_bytes / MIB:.0f} MiB" if small else f"{num_bytes / GIB:.1f} GiB"
+
+
+def sureness(probability: float) -> str:
+    """A probability as a percentage; never certain.
+
+    Examples
+    --------
+    >>> sureness(0.9999), sureness(0.42), sureness(0.0)
+    ('over 99 %', '42 %', 'under 1 %')
+    """
+    if probability > 0.99:
+        return "over 99 %"
+    return "under 1 %" if probability < 0.01 else f"{100 * probability:.0f} %"
 
 
 def percent(share: float) -> str:
@@ -57,15 +72,20 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.0095 or share == 0 else f"{100 * share:.1f} %"
 
 
-def shares(amounts: Mapping[str, float], show: Any, whole: float | None = None) -> list[str]:
-    """Lines of name, amount, share and bar, largest first; `show` formats an amount."""
+def shares(
+    amounts: Mapping[str, float], show: Callable[[float], str], whole: float | None = None
+) -> list[str]:
+    """Lines of name, amount, share and bar, largest first; what is tiny is joined as "other"."""
     total = whole or sum(amounts.values()) or 1.0
-    rows = sorted(((v, str(k)) for k, v in amounts.items() if v > 0), reverse=True)
-    width = max((len(name) for _, name in rows), default=0)
+    rows = sorted(((v, str(k).replace("_", " ")) for k, v in amounts.items()), reverse=True)
+    shown = [(v, name) for v, name in rows if v >= _TINY * total]
+    other = sum(v for v, _ in rows if v < _TINY * total)
+    shown += [(other, "other")] if other > 0 else []
+    width = max((len(name) for _, name in shown), default=0)
     return [
-        f"  {name.replace('_', ' '):{width}}  {show(v):>9}  {percent(v / total):>6}  "
+        f"  {name:{width}}  {show(v):>9}  {percent(v / total):>6}  "
         f"{'#' * round(_BAR * v / total)}".rstrip()
-        for v, name in rows
+        for v, name in shown
     ]
 
 

@@ -51,7 +51,7 @@ _PLANS = {
   zero_stage: 0           # plain data parallel
 """,
 }
-_STACKS = {"transformer": "pytorch_fsdp", "dlrm": "torchrec", "cnn": "torch_ddp_cnn"}
+_STACKS = {"transformer": "pytorch_fsdp", "dlrm": "torchrec", "cnn": "pytorch_convnets"}
 
 
 def run(options: Namespace) -> int:
