@@ -255,7 +255,7 @@ def _place_split(
     mean = sum(_Piece(t, 1.0).work for t in spread) / len(ranks)
     pieces = []
     for table in spread:
-        wanted = math.ceil(_Piece(table, 1.0).work / mean) if mean > 0 else 1
+        wanted = max(1, math.ceil(_Piece(table, 1.0).work / mean)) if mean > 0 else 1
         count = min(2 ** math.ceil(math.log2(wanted)), len(ranks), table.rows)
         pieces += [_Piece(table, 1 / count)] * count
     parts: dict[str, list[tuple[int, float]]] = {}
