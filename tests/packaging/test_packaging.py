@@ -71,3 +71,18 @@ def test_published_runs_match_their_manifest():
         raw = (folder / name).read_bytes()
         assert hashlib.sha256(raw).hexdigest() == facts["sha256"]
         assert raw.count(b"\n") == facts["rows"]
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import perfmodel as pm",
+        "import perfmodel.predict, perfmodel as pm",
+        "from perfmodel.predict import price_run; import perfmodel as pm",
+    ],
+)
+def test_the_api_of_a_notebook(imports):
+    code = f"{imports}\nrun = pm.Run.load({str(datasets_path('examples', 'dlrm_8gpu.yaml'))!r})\n"
+    code += "print(type(pm.predict(run)).__name__, pm.predict(run).iteration_time_s > 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "Prediction True\n", done.stderr
