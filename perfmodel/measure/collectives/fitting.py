@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +13,32 @@ from perfmodel.cost.collectives.regimes import closed_form_seconds
 from perfmodel.cost.collectives.residual import KNOTS, Residual, abscissa, case_of, hats, terms
 from perfmodel.measure.collectives.frame import Curve
 
-# Ridge weights, in units of one curve's worth of points: small where much is shared.
-_RIDGE_CASE = 0.02
-_RIDGE_TERM = 0.1
-_RIDGE_RANKS = 0.1
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How a case is fitted. Weights are in units of one curve's worth of points.
+
+    Chosen by the error of left-out sources (experiments/collective_accuracy). Ridges shrink terms
+    to 0: little where sources agree, much where they hardly do.
+    """
+
+    quantile: float  # slow software and settings only ever add time: below the middle
+    source_power: float  # a source counts as this power of its number of curves
+    case: float  # ridge of the term that all curves of a case share
+    term: float
+    ranks: float
+    smooth: float  # penalty on steps between neighbouring knots of a term
+
+
+RECIPES = {
+    "nvlink": Recipe(quantile=0.3, source_power=0.75, case=0.02, term=0.1, ranks=0.1, smooth=0.02),
+    "network": Recipe(quantile=0.4, source_power=0.3, case=0.02, term=1.0, ranks=3.0, smooth=0.1),
+    # Three machines that disagree by ten: the closed form with its wide interval stands.
+    "pcie": Recipe(quantile=0.4, source_power=0.3, case=3.0, term=3.0, ranks=10.0, smooth=0.1),
+}
 _RIDGE_SOURCE = 0.3
 _SOURCE_SPREAD = 0.15  # a source further off than this is let go: it has a cause of its own
-_SMOOTH = 0.02  # penalty on steps between neighbouring knots of a term
 _HUBER = 0.25  # errors beyond 25 % count linearly
-# Slow software only ever adds time: inside a node aim below the middle of all software.
-_QUANTILE = {"nvlink": 0.3, "network": 0.5, "pcie": 0.2}
-_SOURCE_POWER = 0.75  # a source counts as this power of its number of curves
 _ROUNDS = 4
 _MAX_POINTS = 24  # a curve's sizes are thinned to about one per factor of two
 
@@ -57,42 +72,46 @@ def _merged(group: list[Curve]) -> Curve:
 
 
 def fit_residual(curves: Sequence[Curve]) -> Residual:
-    """Residual of the closed form on `curves` (merged by setting first).
+    """Residual of the closed form on `curves` (merged by setting first), each case apart.
 
     Returns
     -------
     Residual
         Coefficients per term; `sigma` is left to `calibrate_sigma`, which needs held-out errors.
     """
+    coefficients: dict[str, NDArray[np.float64]] = {}
     merged = merge(curves)
-    if not merged:
-        return Residual()
-    names, design, target, weight, quantile = _design(merged)
+    for case, recipe in RECIPES.items():
+        part = [curve for curve in merged if case_of(curve.path) == case]
+        if part:
+            coefficients |= _fit_case(part, recipe)
+    return Residual(coefficients=coefficients)
+
+
+def _fit_case(curves: Sequence[Curve], recipe: Recipe) -> dict[str, NDArray[np.float64]]:
+    names, design, target, weight = _design(curves, recipe.source_power)
     robust = np.ones(len(target))
     solution: NDArray[np.float64] = np.zeros(design.shape[1])
     for _ in range(_ROUNDS):
-        penalty = _penalty(names, solution)
+        penalty = _penalty(names, solution, recipe)
         w = weight * robust
         gram = design.T @ (design * w[:, None]) + penalty
         solution = np.linalg.solve(gram, design.T @ (w * target)).astype(np.float64)
         error = target - design @ solution
-        side = np.where(error > 0, quantile, 1 - quantile)
+        side = np.where(error > 0, recipe.quantile, 1 - recipe.quantile)
         robust[:] = 2 * side * np.minimum(1.0, _HUBER / np.maximum(np.abs(error), 1e-9))
     width = len(KNOTS)
-    kept = {
+    return {
         name: solution[i * width : (i + 1) * width]
         for i, name in enumerate(names)
         if not name.startswith("source:")
     }
-    return Residual(coefficients=kept)
 
 
 def _design(
-    curves: Sequence[Curve],
-) -> tuple[
-    list[str], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]
-]:
-    """Names, design matrix, target, weight and aimed quantile of each point."""
+    curves: Sequence[Curve], source_power: float
+) -> tuple[list[str], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Names of terms, design matrix, ln(measured / closed form) and weight of each point."""
     per_source = Counter(curve.source for curve in curves)
     pieces = []
     for curve in curves:
@@ -100,51 +119,45 @@ def _design(
         closed = closed_form_seconds(curve.kind, size, curve.path, curve.dtype)
         basis = hats(abscissa(curve.kind, size, curve.path, curve.dtype))
         active = [*terms(curve.kind, curve.path, curve.dtype), (_source_term(curve), 1.0)]
-        # Every source counts as the square root of its number of curves.
-        weight = 1.0 / len(size) / per_source[curve.source] ** (1 - _SOURCE_POWER)
-        level = np.full(len(size), _QUANTILE[case_of(curve.path)])
-        target = np.log(seconds / closed)
-        pieces.append((active, basis, target, np.full(len(size), weight), level))
+        weight = 1.0 / len(size) / per_source[curve.source] ** (1 - source_power)
+        pieces.append((active, basis, np.log(seconds / closed), np.full(len(size), weight)))
     names = sorted({name for active, *_ in pieces for name, _ in active})
     index = {name: i for i, name in enumerate(names)}
     width = len(KNOTS)
-    design = np.zeros((sum(len(p[2]) for p in pieces), len(names) * width))
+    design = np.zeros((sum(len(piece[2]) for piece in pieces), len(names) * width))
     start = 0
-    for active, basis, target, *_ in pieces:
+    for active, basis, target, _ in pieces:
         for name, factor in active:
             column = index[name] * width
             design[start : start + len(target), column : column + width] += factor * basis
         start += len(target)
-    return (
-        names,
-        design,
-        np.concatenate([p[2] for p in pieces]),
-        np.concatenate([p[3] for p in pieces]),
-        np.concatenate([p[4] for p in pieces]),
-    )
+    target = np.concatenate([piece[2] for piece in pieces])
+    return names, design, target, np.concatenate([piece[3] for piece in pieces])
 
 
 def _source_term(curve: Curve) -> str:
-    return f"source:{curve.source}/{case_of(curve.path)}"
+    return f"source:{curve.source}"
 
 
-def _penalty(names: Sequence[str], solution: NDArray[np.float64]) -> NDArray[np.float64]:
+def _penalty(
+    names: Sequence[str], solution: NDArray[np.float64], recipe: Recipe
+) -> NDArray[np.float64]:
     """Ridge and smoothness; sources that deviate much are shrunken less (heavy-tailed prior)."""
     width = len(KNOTS)
     steps = np.diff(np.eye(width), axis=0)
     penalty = np.zeros((len(names) * width,) * 2)
     for i, name in enumerate(names):
-        strength = _ridge_of(name)
+        strength = _ridge_of(name, recipe)
         block = slice(i * width, (i + 1) * width)
         if name.startswith("source:"):
             strength /= 1 + float(np.mean(solution[block] ** 2)) / _SOURCE_SPREAD**2
-        penalty[block, block] = strength * np.eye(width) + _SMOOTH * steps.T @ steps
+        penalty[block, block] = strength * np.eye(width) + recipe.smooth * steps.T @ steps
     return penalty
 
 
-def _ridge_of(name: str) -> float:
+def _ridge_of(name: str, recipe: Recipe) -> float:
     if name.startswith("source:"):
         return _RIDGE_SOURCE
     if name.endswith((".local", ".nodes")):
-        return _RIDGE_RANKS
-    return _RIDGE_TERM if "." in name else _RIDGE_CASE
+        return recipe.ranks
+    return recipe.term if "." in name else recipe.case
