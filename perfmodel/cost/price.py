@@ -39,11 +39,7 @@ def price(
     RefusedError
         If no model handles a work.
     """
-    works: dict[object, Work] = {}
-    for cls in program.classes:
-        for task in cls.tasks:
-            for work in _works_of(task):
-                works.setdefault(_key(work), work)
+    works = _distinct_works(program)
     prices, warnings = _price_works(works, models, cluster, stack, parameters)
 
     def lookup(work: Work) -> _Price:
@@ -68,10 +64,17 @@ def price(
     )
 
 
-def _works_of(task: Task) -> list[Work]:
-    works = [item.work for item in task.work]
-    if task.dispatch is not None:
-        works.append(task.dispatch)
+def _distinct_works(program: Program) -> dict[object, Work]:
+    works: dict[object, Work] = {}
+    seen: set[int] = set()  # micro-batches share their tuples of work
+    for cls in program.classes:
+        for task in cls.tasks:
+            if id(task.work) not in seen:
+                seen.add(id(task.work))
+                for item in task.work:
+                    works.setdefault(_key(item.work), item.work)
+            if task.dispatch is not None:
+                works.setdefault(_key(task.dispatch), task.dispatch)
     return works
 
 

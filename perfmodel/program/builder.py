@@ -21,6 +21,23 @@ class TaskList:
         self.tasks: list[Task] = []
         self.op_s = op_s
         self.thread = thread
+        # Micro-batches of a stage are issued from the same list of items: one tuple serves all,
+        # and is priced once. The list is kept beside it so that its id stays its own.
+        self._shared: dict[int, tuple[object, tuple[WorkItem, ...]]] = {}
+
+    def _work(self, items: Iterable[Item]) -> tuple[WorkItem, ...]:
+        found = self._shared.get(id(items))
+        if found is None or not isinstance(items, list | tuple) or len(items) != len(found[1]):
+            found = (items, tuple(_item(i) for i in items))
+            self._shared[id(items)] = found
+        return found[1]
+
+    def _single(self, work: Work, count: Amount) -> tuple[WorkItem, ...]:
+        found = self._shared.get(id(work))
+        if found is None or found[1][0].count is not count:
+            found = (work, (WorkItem(work, count),))
+            self._shared[id(work)] = found
+        return found[1]
 
     def _append(self, task: Task) -> int:
         self.tasks.append(task)
@@ -39,7 +56,7 @@ class TaskList:
         thread: str | None = None,
     ) -> int:
         """Append kernels that run back to back on a stream; `num_ops` operators issue them."""
-        work = tuple(_item(i) for i in items)
+        work = self._work(items)
         ops = float(len(work)) if num_ops is None else num_ops
         issuer = thread or self.thread
         return self._append(
@@ -75,7 +92,7 @@ class TaskList:
                 name=name,
                 kind=TaskKind.COLLECTIVE,
                 lane=lane,
-                work=(WorkItem(work, count),),
+                work=self._single(work, count),
                 waits=tuple(waits),
                 waits_previous=tuple(waits_previous),
                 issued_by=self.thread,
