@@ -11,7 +11,12 @@ import numpy as np
 
 from perfmodel.cost.kernels import constants as c
 from perfmodel.cost.kernels.columns import Column, column, per_work
-from perfmodel.cost.kernels.rates import attention_flop_per_s, conv_flop_per_s, gemm_flop_per_s
+from perfmodel.cost.kernels.rates import (
+    attention_flop_per_s,
+    conv_flop_per_s,
+    gemm_flop_per_s,
+    unit_of,
+)
 from perfmodel.hardware.records import Dtype, Gpu
 from perfmodel.program.work import (
     Attention,
@@ -32,7 +37,7 @@ def gemm_seconds(works: Sequence[Gemm], gpu: Gpu) -> Column:
     """Dense and batched GEMM: compute with size-dependent efficiency, floored by its traffic."""
     m, n, k = (column([getattr(w, a) for w in works]) for a in "mnk")
     batch = column([w.batch for w in works])
-    compute = batch * _gemm_compute(m, n, k, _rate_column(works, gpu))
+    compute = batch * _gemm_compute(m, n, k, _rate_column(works, gpu), _fill_column(works, gpu))
     traffic = batch * _gemm_bytes(m, n, k, works)
     bandwidth = c.GEMM_BANDWIDTH_FRACTION * gpu.memory_bytes_per_s
     return np.maximum(compute, traffic / bandwidth) + c.GEMM_FLOOR_S
@@ -44,7 +49,7 @@ def grouped_gemm_seconds(works: Sequence[GroupedGemm], gpu: Gpu) -> Column:
     n, k = column([w.n for w in works]), column([w.k for w in works])
     m = tokens / experts
     rate = c.GROUPED_GEMM_FRACTION * _rate_column(works, gpu)
-    compute = experts * _gemm_compute(m, n, k, rate)
+    compute = experts * _gemm_compute(m, n, k, rate, _fill_column(works, gpu))
     traffic = experts * _gemm_bytes(m, n, k, works)
     bandwidth = c.GEMM_BANDWIDTH_FRACTION * gpu.memory_bytes_per_s
     return np.maximum(compute, traffic / bandwidth) + c.GEMM_FLOOR_S
@@ -55,9 +60,15 @@ def _rate_column(works: Sequence[Gemm] | Sequence[GroupedGemm], gpu: Gpu) -> Col
     return per_work([rates[w.dtype] for w in works])
 
 
-def _gemm_compute(m: Column, n: Column, k: Column, rate: Column) -> Column:
+def _fill_column(works: Sequence[Gemm] | Sequence[GroupedGemm], gpu: Gpu) -> Column:
+    """k0 of each work: steps of k that filling and draining a tile's pipeline costs."""
+    on_vector_units = {d: unit_of(gpu, d) is Dtype.FP32 for d in {w.dtype for w in works}}
+    return per_work([c.GEMM_K0_VECTOR if on_vector_units[w.dtype] else c.GEMM_K0 for w in works])
+
+
+def _gemm_compute(m: Column, n: Column, k: Column, rate: Column, k0: Column) -> Column:
     """2mnk(1 + m0/m)(1 + n0/n)(1 + k0/k) / rate; written as a product so that 0 rows cost 0."""
-    padded = (m + c.GEMM_M0 * (m > 0)) * (n + c.GEMM_N0) * (k + c.GEMM_K0)
+    padded = (m + c.GEMM_M0 * (m > 0)) * (n + c.GEMM_N0) * (k + k0)
     return 2.0 * padded / rate
 
 

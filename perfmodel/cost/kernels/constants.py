@@ -18,6 +18,9 @@ from perfmodel.hardware.records import Dtype, Gpu
 GEMM_M0: Final = 90.0
 GEMM_N0: Final = 45.0
 GEMM_K0: Final = 55.0
+# Vector units take a step of k about ten times longer, so that filling the pipeline costs fewer
+# steps: fp32 tables alone give 10 on A100 and 31 on V100, launch time included.
+GEMM_K0_VECTOR: Final = 15.0
 GEMM_BANDWIDTH_FRACTION: Final = 0.75  # floor by bytes; fit
 GEMM_FLOOR_S: Final = 4e-6  # launch to finish of an empty problem; fit
 
