@@ -128,6 +128,7 @@ class Node:
     nic_bytes_per_s: float = 0.0  # per NIC, one direction
     network: str = "none"  # canonical id of the network its NICs speak
     gpus_per_pcie_switch: int = 0
+    gpus_per_socket: int = 0  # 0: not known
     host_memory_bytes: float = 0.0
     host_memory_bytes_per_s: float = 0.0
     cpu: str = ""

@@ -227,9 +227,10 @@ def _pcie_rates(node: Node, group: GroupShape, local: int, link: LinkClass) -> t
         rate = port * _HOST_FRACTION * math.sqrt(2 / local)
         return rate, rate
     span = (local - 1) * group.stride + 1
-    if local == 2 and span <= max(node.gpus_per_pcie_switch, 2):
+    socket = node.gpus_per_socket or max(node.num_gpus // 2, _PCIE_SOCKET_GPUS)
+    if local == 2 and span <= max(node.gpus_per_pcie_switch, 2) and socket > 1:
         rate = port * _PCIE_FRACTION
-    elif span * 2 > node.num_gpus and local > _PCIE_SOCKET_GPUS:
+    elif span > socket:
         rate = port * _PCIE_SOCKET_FRACTION
     else:
         rate = port * _PCIE_CROSS_FRACTION
