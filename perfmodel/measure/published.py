@@ -18,7 +18,7 @@ from perfmodel.errors import InputError, PerfmodelError, RefusedError
 from perfmodel.hardware.clusters import resolve_cluster
 from perfmodel.measure.published_plan import Remarks, number_of, plan_from_row
 from perfmodel.plan.stack import Stack
-from perfmodel.plan.stacks import select_stack, with_attention_kernel
+from perfmodel.plan.stacks import select_stack, stack_by_name, with_attention_kernel
 from perfmodel.run import Run, plan_problems
 from perfmodel.schema.parts import (
     THROUGHPUT_UNITS,
@@ -170,9 +170,33 @@ def _stack(
         remarks.warnings.append(warning)
     if fields.get("attention_kernel"):
         stack = with_attention_kernel(stack, str(fields["attention_kernel"]))
-    if parallel.get("compile") is True:
-        stack = replace(stack, is_compiled=True)
+    stack = _with_compiler(stack, parallel.get("compile"), family)
+    if parallel.get("async_tp") is True:
+        hidden = stack_by_name(_OVERLAPPED_TP).tp_hidden_fraction
+        stack = replace(stack, tp_hidden_fraction=max(hidden, stack.tp_hidden_fraction))
+        remarks.note(f"async tensor parallelism: {hidden:.0%} of its traffic hidden")
     return stack
+
+
+# Profiles that a stated switch borrows from: compiled and eager blocks of PyTorch, and traffic of
+# tensor parallelism behind compute.
+_COMPILED, _EAGER, _OVERLAPPED_TP = "torchtitan", "pytorch_fsdp", "megatron_core"
+
+
+def _with_compiler(stack: Stack, stated: Any, family: str) -> Stack:
+    """The stack with pointwise traffic as the row's `compile` says, where that differs."""
+    if stated is None or family != "transformer":
+        return stack
+    is_compiled = str(stated).lower() not in ("false", "none", "no", "off", "eager", "")
+    if is_compiled == stack.is_compiled:
+        return stack
+    other = stack_by_name(_COMPILED if is_compiled else _EAGER)
+    return replace(
+        stack,
+        is_compiled=is_compiled,
+        elementwise_passes=other.elementwise_passes,
+        logits_passes=other.logits_passes,
+    )
 
 
 def _workload(

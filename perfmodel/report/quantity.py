@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -96,7 +97,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = Non
     names = list(columns or rows[0])
     cells = [[_cell(row.get(name)) for name in names] for row in rows]
     widths = [max(len(name), *(len(r[i]) for r in cells)) for i, name in enumerate(names)]
-    numeric = [all(_is_number(row.get(name)) for row in rows) for name in names]
+    numeric = [all(_NUMBER.match(row[i]) for row in cells) for i in range(len(names))]
 
     def line(texts: Sequence[str]) -> str:
         parts = [
@@ -108,8 +109,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = Non
     return [line(names), *(line(r) for r in cells)]
 
 
-def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+_NUMBER = re.compile(r"-?[\d.,]+(?: %)?$|-$")
 
 
 def _cell(value: Any) -> str:

@@ -203,6 +203,16 @@ def test_what_the_timed_span_covers(texts, left_out):
     assert leaves_optimizer_out(*texts) is left_out
 
 
+def test_stated_compilation_and_async_tp_change_the_stack():
+    eager = run_from_row(ROW).stack
+    compiled = run_from_row(changed(parallelism__compile=True)).stack
+    assert compiled.elementwise_passes < eager.elementwise_passes
+    assert run_from_row(changed(parallelism__compile=False)).stack == eager
+    overlapped = run_from_row(changed(parallelism__async_tp=True))
+    assert overlapped.stack.tp_hidden_fraction > eager.tp_hidden_fraction
+    assert "async tensor parallelism" in overlapped.notes[0]
+
+
 def test_unknown_software_warns_and_is_predicted():
     run = run_from_row(changed(software="My own trainer 2024"))
     assert not run.stack.is_known
