@@ -75,7 +75,9 @@ class _Iteration:
     @property
     def work(self) -> ConvolutionWork:
         """Work records at this batch, precision and stack."""
-        return ConvolutionWork.of(self.model, self.workload, self.stack, self.plan.micro_batch)
+        return ConvolutionWork.of(
+            self.model, self.workload, self.stack, self.cluster.gpu, self.plan.micro_batch
+        )
 
     def tasks(self) -> tuple[Task, ...]:
         """Input, forward and backward of every pass, reductions, update."""

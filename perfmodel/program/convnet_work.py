@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfmodel.errors import InputError
-from perfmodel.hardware.records import Dtype
+from perfmodel.hardware.records import Dtype, Gpu
 from perfmodel.plan.stack import Stack
 from perfmodel.program.builder import Item
 from perfmodel.program.work import Cause, Convolution, Gemm, Memory, Pass
@@ -33,16 +33,20 @@ class ConvolutionWork:
 
     @classmethod
     def of(
-        cls, model: ConvolutionModel, workload: Workload, stack: Stack, batch: float
+        cls, model: ConvolutionModel, workload: Workload, stack: Stack, gpu: Gpu, batch: float
     ) -> ConvolutionWork:
         """Settings of a stack; the model's own layout goes before the stack's usual."""
         precision = workload.precision
+        compute = precision.compute
+        if compute is Dtype.FP32 and Dtype.TF32 in gpu.peak_flop_per_s:
+            # cuDNN convolves fp32 tensors in tf32 unless told otherwise.
+            compute = Dtype.TF32 if _flag(stack, "runs_fp32_as_tf32") else compute
         is_half = precision.compute.num_bytes < Dtype.FP32.num_bytes
         usual = _flag(stack, "channels_last_half") and is_half
         channels_last = model.layout == "NHWC" if model.layout else usual
         return cls(
             batch=batch,
-            compute=precision.compute,
+            compute=compute,
             activation=precision.activation,
             channels_last=channels_last or _flag(stack, "channels_last"),
             fuses_activations=is_half and _flag(stack, "fuses_norm_activation_half"),

@@ -8,7 +8,7 @@ copied are all-reduced. The stack says what runs beside what.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -89,6 +89,8 @@ def lower_recommender_plans(
         l2_bytes=cluster.gpu.l2_bytes,
     )
     settings = RecommenderSettings.of(stack)
+    precision = settings.effective_precision(workload.precision, cluster.gpu)
+    workload = replace(workload, precision=precision)
     communication = Communication.of(model, loads, workload, settings, stack, cluster)
     classes = tuple(
         RankClass(

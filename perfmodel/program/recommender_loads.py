@@ -45,7 +45,8 @@ class RankLoads:
     local_output_elements: Array
     local_cached_elements: Array
     dense_elements: Array  # gradient values all-reduced for copied rows
-    host_elements: Array  # read from host memory
+    host_lookups: Array  # rows read from host memory
+    host_elements: Array
     parameters: Array  # values stored on the rank
 
     def select(self, rank: int) -> dict[str, Array]:
@@ -198,6 +199,7 @@ def _sum_loads(
         # Frequent rows are few: they stay in L2 whatever the size of their table.
         local_cached_elements=total(local_lookups * c.width * np.maximum(is_cached, c.is_hybrid)),
         dense_elements=total(dense),
+        host_lookups=total(lookups * shards.host_share),
         host_elements=total(lookups * shards.host_share * c.width),
         parameters=total(c.rows * c.width + hot_rows * c.is_hybrid * c.width),
     )

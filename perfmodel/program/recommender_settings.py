@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfmodel.errors import InputError
-from perfmodel.hardware.records import Dtype
+from perfmodel.hardware.records import Dtype, Gpu
 from perfmodel.plan.stack import Stack
 from perfmodel.workload.records import Precision
 
@@ -35,10 +35,13 @@ class RecommenderSettings:
     updates_sorted: bool = False  # ids are sorted and de-duplicated before an update
     feature_device_s: float = 0.0  # small kernels for each feature that a rank holds
     lookup_device_s: float = 0.0  # further kernels, for each row looked up
+    host_row_s: float = 0.0  # a row in host memory, gathered and updated by the CPU; 0: by the GPU
     feature_host_ops: float = 0.0  # operators dispatched for each feature of the model
     embedding_host_ops: float = 0.0  # operators dispatched for the embeddings as a whole
     dense_bytes_per_parameter: float = 12.0  # SGD: read value and gradient, write value
     captures_graph: bool = False
+    runs_fp32_as_tf32: bool = False  # matrix products of fp32 tensors, where the GPU has tf32
+    row_value_bytes: float = 4.0  # stored bytes of one value of a table
 
     @classmethod
     def of(cls, stack: Stack) -> RecommenderSettings:
@@ -60,6 +63,13 @@ class RecommenderSettings:
                 raise InputError(f"stack option {name} {value!r} is not a number")
             values[name] = value
         return cls(**values)  # type: ignore[arg-type]
+
+    def effective_precision(self, precision: Precision, gpu: Gpu) -> Precision:
+        """Formats that really run: frameworks may use tf32 for fp32 unless told otherwise."""
+        has_tf32 = Dtype.TF32 in gpu.peak_flop_per_s
+        if self.runs_fp32_as_tf32 and has_tf32 and precision.compute is Dtype.FP32:
+            return replace(precision, compute=Dtype.TF32)
+        return precision
 
     def exchange_dtype(self, precision: Precision) -> Dtype:
         """Format of embedding vectors on the wire."""

@@ -145,7 +145,7 @@ class EmbeddingWork:
 
     def forward(self) -> list[Work]:
         """Lookups of sharded rows, of copied rows and of rows in host memory."""
-        works = [*self._lookups(Pass.FORWARD), *self._host_rows()]
+        works = [*self._lookups(Pass.FORWARD), *self._host_rows(Pass.FORWARD)]
         if self._has("output_elements") and self._casts_vectors:
             works.append(cast(self._amount("output_elements", _FP32 + self._vector_bytes)))
         return works
@@ -163,7 +163,8 @@ class EmbeddingWork:
             works.append(
                 Memory(num_bytes=extra, op="gradient", dtype=Dtype.FP32, cause=Cause.EMBEDDING)
             )
-        return [*works, *self._lookups(Pass.BACKWARD), *self._small_kernels()]
+        works += [*self._lookups(Pass.BACKWARD), *self._host_rows(Pass.BACKWARD)]
+        return [*works, *self._small_kernels()]
 
     @property
     def _casts_vectors(self) -> bool:
@@ -193,13 +194,14 @@ class EmbeddingWork:
     def _lookup(self, direction: Pass, *, prefix: str, optimizer: str) -> EmbeddingLookup:
         one = {k: self.loads[prefix + k] for k in ("lookups", "elements", "outputs")}
         elements = np.maximum(one["elements"], 1e-9)
+        stored = self.settings.row_value_bytes
         vector = self._vector_bytes if self.writes_compute_dtype else _FP32
         distinct = self.loads["distinct_elements"] if not prefix else one["elements"]
         per_output = self.loads[prefix + "output_elements"] / np.maximum(one["outputs"], 1e-9)
         return EmbeddingLookup(
             lookups=amount(one["lookups"]),
             outputs=amount(one["outputs"]),
-            row_bytes=amount(one["elements"] / np.maximum(one["lookups"], 1e-9) * _FP32),
+            row_bytes=amount(one["elements"] / np.maximum(one["lookups"], 1e-9) * stored),
             output_bytes=amount(per_output * vector),
             num_tables=self._amount("num_tables"),
             unique_fraction=amount(np.minimum(distinct / elements, 1.0)),
@@ -209,16 +211,25 @@ class EmbeddingWork:
             launches=amount((one["lookups"] > 0).astype(float)),
         )
 
-    def _host_rows(self) -> list[Work]:
+    def _host_rows(self, direction: Pass) -> list[Work]:
+        """Rows in host memory: gathered over the bus by the GPU, or by the CPU and then copied."""
         if not self._has("host_elements"):
             return []
-        return [
-            Copy(
-                num_bytes=self._amount("host_elements", _FP32),
-                direction="uvm",
-                cause=Cause.EMBEDDING,
-            )
-        ]
+        forward = direction is Pass.FORWARD
+        if not self.settings.host_row_s:
+            # An update reads and writes rows.
+            stored = self.settings.row_value_bytes
+            size = self._amount("host_elements", stored if forward else 2 * stored)
+            return [Copy(num_bytes=size, direction="uvm", cause=Cause.EMBEDDING)]
+        share = _FORWARD_SHARE if forward else 1 - _FORWARD_SHARE
+        copy = Copy(
+            num_bytes=self._amount("host_elements", _FP32),
+            direction="h2d" if forward else "d2h",
+            pinned=False,
+            cause=Cause.EMBEDDING,
+        )
+        seconds = self._amount("host_lookups", share * self.settings.host_row_s)
+        return [Fixed(seconds=seconds, cause=Cause.EMBEDDING), copy]
 
     def _small_kernels(self) -> list[Work]:
         s = self.settings
