@@ -78,7 +78,7 @@ def plan_from_row(
         uses_fsdp=uses_fsdp,
         lora_rank=getattr(workload.model, "lora_rank", None),
     )
-    text = parallel.get("embedding_sharding")
+    text = str(parallel.get("embedding_sharding") or "")
     embedding = embedding_from_rule(text, workload.model, plan.num_gpus, stack.options)
     if embedding is not None and not text:
         remarks.note(f"embedding sharding not stated: the rule of {stack.title} assumed")

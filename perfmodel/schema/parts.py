@@ -83,16 +83,16 @@ _NOT_TIMED = re.compile(
 )
 
 
-def optimizer_from_text(text: str | None) -> tuple[str, str | None]:
+def optimizer_from_text(text: object) -> tuple[str, str | None]:
     """Canonical optimiser of a description such as "decoupled AdamW", and a note if assumed."""
-    lowered = (text or "").lower()
+    lowered = str(text or "").lower()
     for name, pattern in _OPTIMIZERS:
         if re.search(pattern, lowered):
             return name, None
     return "adam", f"optimizer {text!r} is not known: adam assumed"
 
 
-def leaves_optimizer_out(*texts: str | None) -> bool:
+def leaves_optimizer_out(*texts: object) -> bool:
     """Whether a description says that the optimiser is not part of the timed span.
 
     Examples
@@ -102,7 +102,7 @@ def leaves_optimizer_out(*texts: str | None) -> bool:
     >>> leaves_optimizer_out("AdamW")
     False
     """
-    return any(_NOT_TIMED.search((text or "").lower()) for text in texts)
+    return any(_NOT_TIMED.search(str(text or "").lower()) for text in texts)
 
 
 # Tokens of a micro-batch from which on matrix products of a layer run at their full rate on

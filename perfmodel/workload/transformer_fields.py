@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from perfmodel.errors import InputError
@@ -71,7 +72,7 @@ def transformer_from_fields(
         mlm_predictions=get.optional("mlm_predictions"),
         classes=classes,
         mem_len=get.optional("mem_len") or 0,
-        adaptive_softmax_cutoffs=tuple(fields.get("adaptive_softmax_cutoffs") or ()),
+        adaptive_softmax_cutoffs=_cutoffs(fields.get("adaptive_softmax_cutoffs")),
         mixture=_mixture(get),
         latent=_latent(get),
         mtp_layers=get.optional("mtp_layers") or 0,
@@ -94,7 +95,7 @@ class _Getter:
         value = self.fields.get(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
             raise InputError(f"model.{name} {value!r} is not a number")
         if value != int(value):
             raise InputError(f"model.{name} {value!r} is not a whole number")
@@ -132,3 +133,11 @@ def _latent(get: _Getter) -> LatentAttention | None:
         qk_rope_dim=get.whole("qk_rope_dim"),
         v_dim=get.whole("v_dim"),
     )
+
+
+def _cutoffs(value: object) -> tuple[int, ...]:
+    if not value:
+        return ()
+    if not isinstance(value, list | tuple) or not all(type(v) is int and v > 0 for v in value):
+        raise InputError(f"model.adaptive_softmax_cutoffs {value!r} is not a list of indices")
+    return tuple(value)
