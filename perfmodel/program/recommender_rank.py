@@ -20,6 +20,8 @@ from perfmodel.workload.records import Workload
 # Operators that a framework issues: a layer forward (product with bias, activation) and backward
 # (activation, two products, bias sum), an optimiser or cast over all parameters.
 _OPS_FORWARD, _OPS_BACKWARD = 2.0, 4.0
+# Of the operators that a feature needs, those of the lookup; gradients and update need the others.
+_LOOKUP_FORWARD_OPS = 1 / 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +132,7 @@ class RankBuilder:
         return tasks.kernels(
             "lookup forward",
             works,
-            num_ops=self._embedding_ops(0.5),
+            num_ops=self._embedding_ops(_LOOKUP_FORWARD_OPS),
             waits=waits,
             waits_previous=ready,
         )
@@ -187,7 +189,7 @@ class RankBuilder:
         """From the interaction's gradient to the updates; returns the tasks that end the step."""
         overlaps = self.stack.overlaps_gradients
         early, late = self.communication.dense_early, self.communication.dense_late
-        top = len(tasks.tasks) - 1
+        top = max(i for i, task in enumerate(tasks.tasks) if task.lane == "compute")
         if self._keeps_bottom_apart:
             early, late = (*early, *late), ()
         dense = self._reduce(tasks, early, top) if overlaps else ()
@@ -204,7 +206,7 @@ class RankBuilder:
         rows = tasks.kernels(
             "lookup backward",
             self._embedding.backward(),
-            num_ops=self._embedding_ops(0.5),
+            num_ops=self._embedding_ops(1 - _LOOKUP_FORWARD_OPS),
             waits=vectors,
             phase=Pass.BACKWARD,
         )
