@@ -20,6 +20,7 @@ from perfmodel.program.lower import lower
 from perfmodel.program.priced import PricedProgram
 from perfmodel.run import Run
 from perfmodel.simulator import simulate
+from perfmodel.simulator.timeline import Timeline
 from perfmodel.workload.flops import model_flops
 
 
@@ -78,7 +79,7 @@ def predict(
         memory=estimate_memory(run.workload, run.plan, run.stack, run.cluster),
         breakdown_s=breakdown,
         critical_path=path,
-        exposed_communication_s=max(timeline.exposed_communication_s(), default=0.0),
+        exposed_communication_s=_exposed_communication(timeline),
         bound_by=bound_by(breakdown),
         mfu=mfu,
         hfu=hfu,
@@ -86,6 +87,12 @@ def predict(
         warnings=_unique(run.warnings, program.warnings, priced.warnings),
         timeline=timeline,
     )
+
+
+def _exposed_communication(timeline: Timeline) -> float:
+    """Of the rank that transfers longest without computing; first scenario."""
+    classes = range(len(timeline.priced.program.classes))
+    return max((float(timeline.exposed_communication_s(c)[0].max()) for c in classes), default=0.0)
 
 
 def spread_features(run: Run) -> SpreadFeatures:

@@ -149,7 +149,7 @@ def _add_evaluate(commands: Any) -> None:
 
 def _add_import(commands: Any) -> None:
     parser = _command(commands, "import", "read tool outputs into a measurement table", "importing")
-    parser.add_argument("format", metavar="FORMAT", help="nccl-tests")
+    parser.add_argument("format", metavar="FORMAT", help="nccl-tests, param-comms, topo")
     parser.add_argument("files", metavar="FILE", nargs="+", help="what the tool printed")
     parser.add_argument("--out", metavar="TABLE", help="CSV or parquet file to write")
     _add_json(parser)

@@ -13,7 +13,12 @@ from perfmodel.measure.tables import write_table
 from perfmodel.schema.place import nearest
 
 # Format, and the module and function that read it.
-_READERS = {"nccl-tests": ("perfmodel.measure.collectives", "import_nccl_tests")}
+_COLLECTIVES = "perfmodel.measure.collectives"
+_READERS = {
+    "nccl-tests": (f"{_COLLECTIVES}.nccl_tests", "import_nccl_tests"),
+    "param-comms": (f"{_COLLECTIVES}.param_comms", "import_param_comms"),
+    "topo": (f"{_COLLECTIVES}.topo", "import_topo"),
+}
 
 
 def run(options: Namespace) -> int:
