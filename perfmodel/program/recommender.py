@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.errors import InvalidPlanError
 from perfmodel.hardware.records import Cluster, FabricKind
@@ -98,7 +99,7 @@ def lower_recommender_plans(
             ranks=np.asarray(group.ranks, dtype=np.int64),
             tasks=_tasks(group.ranks[0], model, loads, workload, settings, stack, communication),
         )
-        for group in _groups(loads, settings)
+        for group in _groups(loads, settings, communication)
     )
     return Program(
         classes=classes,
@@ -134,15 +135,41 @@ class _Group:
     ranks: list[int]
 
 
-def _groups(loads: RankLoads, settings: RecommenderSettings) -> list[_Group]:
-    """Ranks with equal loads in every scenario are one class."""
-    found: dict[tuple[object, ...], list[int]] = {}
+def _groups(
+    loads: RankLoads, settings: RecommenderSettings, communication: Communication
+) -> list[_Group]:
+    """Ranks with equal loads in every scenario, and equal company, are one class."""
+    colours: list[int] = []
+    known: dict[tuple[object, ...], int] = {}
     for rank in range(loads.lookups.shape[1]):
         is_bottom = settings.keeps_bottom_on_first_rank and rank == 0
         columns = loads.select(rank)
         key = (is_bottom, *(np.round(v, 6).tobytes() for v in columns.values()))
-        found.setdefault(key, []).append(rank)
+        colours.append(known.setdefault(key, len(known)))
+    colours = _refined(colours, list(communication.groups().values()))
+    found: dict[int, list[int]] = {}
+    for rank, colour in enumerate(colours):
+        found.setdefault(colour, []).append(rank)
     return [_Group(_class_name(ranks), ranks) for ranks in found.values()]
+
+
+def _refined(colours: list[int], groups: Sequence[NDArray[np.int64]]) -> list[int]:
+    """Split classes until each one's ranks meet the same classes in every communicator.
+
+    The simulator lets one rank stand for its class, which needs that.
+    """
+    while True:
+        company: list[list[object]] = [[c] for c in colours]
+        for group in groups:
+            for members in group.tolist():
+                make_up = tuple(sorted(colours[r] for r in members))
+                for rank in members:
+                    company[rank].append(make_up)
+        numbers: dict[tuple[object, ...], int] = {}
+        refined = [numbers.setdefault(tuple(c), len(numbers)) for c in company]
+        if len(numbers) == len(set(colours)):
+            return refined
+        colours = refined
 
 
 def _class_name(ranks: Sequence[int]) -> str:

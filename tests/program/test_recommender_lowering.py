@@ -101,6 +101,23 @@ def test_equal_ranks_are_one_class():
     assert [c.multiplicity for c in program.classes] == [8]
 
 
+def test_classes_meet_the_same_company_in_every_communicator():
+    stack = stack_by_name("hugectr")  # exchanges within nodes, then between them
+    workload = _workload(pooling=[float(i % 7 + 1) for i in range(26)])
+    program, cluster = _lower(workload, None, ranks=32, stack=stack)
+    colour = {int(r): i for i, c in enumerate(program.classes) for r in c.ranks}
+    for groups in program.groups.values():
+        make_ups: dict[int, set[tuple[int, ...]]] = {}
+        for members in groups.tolist():
+            for rank in members:
+                made = tuple(sorted(colour[r] for r in members))
+                make_ups.setdefault(colour[rank], set()).add(made)
+        assert all(len(found) == 1 for found in make_ups.values())
+    folded = _seconds(program, cluster, stack)
+    priced = price(program, MODELS, cluster, stack, ParameterSet())
+    np.testing.assert_allclose(folded, simulate(priced, unfold=True).iteration_s, rtol=1e-9)
+
+
 def test_bottom_mlp_on_the_first_rank_runs_the_global_batch():
     stack = stack_by_name("pytorch_dlrm")
     program, _ = _lower(_workload(), None, ranks=8, stack=stack)
