@@ -1,0 +1,53 @@
+"""Fused attention: physics and features."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.cost.kernels import physics
+from perfmodel.cost.kernels.rows import Rows
+
+OPS = ("attention",)
+SHAPE = ("causal", "batch", "seq_len", "num_heads", "num_kv_heads", "head_dim", "window")
+
+_QUERY_TILES = ((128, 1, 1.0), (64, 1, 0.8))  # query rows of one block: flash kernels use both
+_KEY_TAIL = 64.0  # one key tile of prologue, epilogue and masking
+
+
+def describe(rows: Rows) -> physics.Work:
+    """Work of self-attention over `seq_len` tokens; causal counts half, windows what they see."""
+    s, batch = rows.shape["seq_len"], rows.shape["batch"]
+    heads, kv_heads = rows.shape["num_heads"], rows.shape["num_kv_heads"]
+    dim, window, causal = rows.shape["head_dim"], rows.shape["window"], rows.shape["causal"]
+    device, size = rows.device, rows.element_bytes
+    keys = np.where(causal > 0, (s + 1.0) / 2.0, s)
+    keys = np.where(window > 0, np.minimum(keys, window), keys)
+    depth = keys + _KEY_TAIL
+    compute = physics.tiled_compute(
+        s, np.ones_like(s), 4.0 * depth * dim, batch * heads, device, _QUERY_TILES
+    )
+    queries = batch * heads * s * dim
+    num_bytes = queries * (size + 2.0) + 2.0 * batch * kv_heads * s * dim * size
+    flop_s = 4.0 * batch * heads * s * keys * dim / device.peak_flop_per_s
+    blocks = np.ceil(s / 128) * batch * heads
+    features = {
+        "intensity": np.log2(flop_s / (num_bytes / device.bytes_per_s)),
+        "tiling_loss": np.log2(compute / flop_s),
+        "in_cache": physics.cache_feature(num_bytes, device),
+        "kv_in_cache": physics.cache_feature(2.0 * batch * kv_heads * s * dim * size, device),
+        "log_seq": np.log2(s), "log_keys": np.log2(keys), "log_dim": np.log2(dim),
+        "log_batch": np.log2(batch), "log_heads": np.log2(heads), "log_group":
+        np.log2(heads / kv_heads), "causal": causal, "windowed": (window > 0) * 1.0,
+        "window_share": np.where(window > 0, np.minimum(window / s, 1.0), 1.0),
+        "align_seq": physics.alignment(s),
+        **physics.wave_features(blocks, device.num_sms, "tile128"),
+        **physics.wave_features(
+            np.ceil(s / 64) * batch * heads, device.num_sms, "tile64"
+        ),
+    }  # fmt: skip
+    sizes = {
+        "log_kv_heads": np.log2(kv_heads), "log_heads_batch": np.log2(heads * batch),
+        "log_tokens": np.log2(batch * s), "log_flop": np.log2(batch * heads * s * keys * dim),
+        "log_bytes": np.log2(num_bytes),
+    }  # fmt: skip
+    return physics.Work(compute_s=compute, num_bytes=num_bytes, features=features, sizes=sizes)

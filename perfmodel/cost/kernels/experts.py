@@ -1,0 +1,60 @@
+"""Fused expert blocks of a mixture of experts: physics and features."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.cost.kernels import physics
+from perfmodel.cost.kernels.rows import Rows
+
+OPS = ("moe",)
+SHAPE = (
+    "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size",
+)  # fmt: skip
+
+_TILES = ((128, 128, 1.0), (64, 128, 0.8), (16, 128, 0.3))
+_SKEW = {"balanced": 0.0, "power_law_1.01": 1.01, "power_law_1.2": 1.2}  # exponent of the source
+
+
+def describe(rows: Rows) -> physics.Work:
+    """Gate, up and down projections of the experts one rank holds, with routing."""
+    tokens, topk = rows.shape["num_tokens"], rows.shape["topk"]
+    hidden, experts = rows.shape["hidden_size"], rows.shape["num_experts"]
+    inter = rows.shape["inter_size"] / rows.shape["moe_tp_size"]
+    local = np.maximum(experts / rows.shape["moe_ep_size"], 1.0)
+    device, size = rows.device, rows.element_bytes
+    gated = np.array(["nongated" not in k for k in rows.labels["kernel"]], dtype=float)
+    matrices = 2.0 + gated
+    routed = np.maximum(tokens * topk * local / experts, 1.0)
+    # Distinct local experts hit when every token draws topk of them at random.
+    active = local * (1.0 - np.exp(-tokens * topk / experts))
+    active = np.maximum(np.minimum(active, routed), 1.0)
+    per_expert = routed / active
+    weights = matrices * active * hidden * inter * size
+    num_bytes = weights + routed * (2.0 * hidden + matrices * inter) * size + 2.0 * tokens * hidden
+    compute = physics.tiled_compute(
+        per_expert, inter, 2.0 * matrices * hidden, active, device, _TILES
+    )
+    flop_s = 2.0 * matrices * routed * hidden * inter / device.peak_flop_per_s
+    skew = np.array([_SKEW.get(d, 1.0) for d in rows.labels["distribution"]])
+    features = {
+        "intensity": np.log2(flop_s / (num_bytes / device.bytes_per_s)),
+        "tiling_loss": np.log2(compute / flop_s),
+        "weights_in_cache": physics.cache_feature(weights, device),
+        "log_per_expert": np.log2(per_expert), "pad": physics.padding(per_expert, 64),
+        "log_active": np.log2(active), "active_share": active / local,
+        "log_tokens": np.log2(tokens), "log_topk": np.log2(topk), "log_hidden": np.log2(hidden),
+        "log_inter": np.log2(inter), "log_local": np.log2(local), "log_experts": np.log2(experts),
+        "align_inter": physics.alignment(inter), "skew": skew, "gated": gated,
+        "weight_share": weights / num_bytes,
+        **physics.wave_features(
+            active * np.ceil(per_expert / 128) * np.ceil(inter / 128), device.num_sms, "tile128"
+        ),
+    }  # fmt: skip
+    sizes = {
+        "log_routed": np.log2(routed), "log_weights": np.log2(weights),
+        "log_flop": np.log2(matrices * routed * hidden * inter), "log_bytes": np.log2(num_bytes),
+        "log_tp": np.log2(rows.shape["moe_tp_size"]), "log_ep": np.log2(rows.shape["moe_ep_size"]),
+        "log_full_inter": np.log2(rows.shape["inter_size"]),
+    }  # fmt: skip
+    return physics.Work(compute_s=compute, num_bytes=num_bytes, features=features, sizes=sizes)

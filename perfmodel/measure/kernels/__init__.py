@@ -1,0 +1,1 @@
+"""Measured kernels: tables, readers of public sources, fit, evaluation, transfer."""
