@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.cost.collectives.residual import KNOTS, Residual
 from perfmodel.errors import InputError, MissingCapabilityError
@@ -68,7 +69,7 @@ def save_residual(residual: Residual, folder: Path, manifest: dict[str, object])
     _write(folder / MANIFEST_NAME, manifest)
 
 
-def _rounded(values: np.ndarray) -> list[float]:  # type: ignore[type-arg]
+def _rounded(values: NDArray[np.float64]) -> list[float]:
     return [round(float(v), 4) for v in values]
 
 

@@ -103,7 +103,7 @@ def _carry(curve: OwnCurve, kind: CollectiveKind, path: CommPath) -> float:
     ranks = abs(math.log2(curve.path.num_ranks / path.num_ranks))
     nodes = abs(math.log2(curve.path.num_nodes / path.num_nodes))
     share = _CARRY_RANKS**ranks * _CARRY_NODES**nodes
-    return share if curve.kind is kind else share * _CARRY_KIND
+    return float(share if curve.kind is kind else share * _CARRY_KIND)
 
 
 def _shift(

@@ -4,7 +4,10 @@ from perfmodel.measure.collectives.evaluate import EvaluateResult, evaluate_coll
 from perfmodel.measure.collectives.fit import FitResult, fit_collectives
 from perfmodel.measure.collectives.nccl_tests import import_nccl_tests
 from perfmodel.measure.collectives.own import own_curves
+from perfmodel.measure.collectives.param_comms import import_param_comms
 from perfmodel.measure.collectives.table import ImportResult, Skip
+from perfmodel.measure.collectives.topo import import_topo, read_topology
+from perfmodel.measure.collectives.topo_node import node_from_topology
 
 __all__ = [
     "EvaluateResult",
@@ -14,5 +17,9 @@ __all__ = [
     "evaluate_collectives",
     "fit_collectives",
     "import_nccl_tests",
+    "import_param_comms",
+    "import_topo",
+    "node_from_topology",
     "own_curves",
+    "read_topology",
 ]

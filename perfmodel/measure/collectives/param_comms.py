@@ -48,6 +48,13 @@ class _Facts:
     world_size: int | None = None
     element_size: int | None = None
 
+    def read(self, line: str) -> None:
+        """Take over what a line that is not a row says."""
+        world = _WORLD_SIZE.search(line)
+        element = _ELEMENT_SIZE.search(line)
+        self.world_size = int(world[1]) if world else self.world_size
+        self.element_size = int(element[1]) if element else self.element_size
+
 
 def import_param_comms(
     paths: Sequence[str | PathLike[str]], *, source: str | None = None
@@ -81,6 +88,8 @@ def import_param_comms(
             line = strip_prefix(raw.rstrip("\r"))
             # The last number of an unfinished last line may be cut.
             found = _read_line(line, facts, is_whole=number < len(lines))
+            if found is None:
+                facts.read(raw)
             if isinstance(found, str):
                 skipped.append(Skip(path.name, number, found))
             elif found is not None:
@@ -95,10 +104,6 @@ def _read_line(line: str, facts: _Facts, *, is_whole: bool) -> dict[str, Any] | 
     if match is None:
         if _LOOKS_LIKE_ROW.search(line):
             return "row is cut, damaged or of a mode without latencies"
-        world = _WORLD_SIZE.search(line)
-        element = _ELEMENT_SIZE.search(line)
-        facts.world_size = int(world[1]) if world else facts.world_size
-        facts.element_size = int(element[1]) if element else facts.element_size
         return None
     if not is_whole and match.end() == len(line):
         return "row is cut at the end of the file"

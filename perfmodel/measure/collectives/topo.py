@@ -107,7 +107,7 @@ def read_topology(text: str, file_name: str) -> tuple[Topology, list[Skip]]:
     reader = _Reader(file_name)
     lines = text.split("\n")
     for number, raw in enumerate(lines, start=1):
-        legend = _NIC_LEGEND.match(raw.strip())
+        legend = _NIC_LEGEND.match(raw.strip("#> \t\r"))
         if legend:
             reader.name_nic(legend[1], legend[2])
             continue
