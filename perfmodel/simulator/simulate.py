@@ -6,7 +6,8 @@ from perfmodel.errors import InputError
 from perfmodel.program.priced import PricedProgram
 from perfmodel.simulator.arrays import ArrayEvaluator
 from perfmodel.simulator.compile import compile_graph
-from perfmodel.simulator.durations import durations_of, has_rank_axis, lane_durations
+from perfmodel.simulator.contention import contended, is_contended
+from perfmodel.simulator.durations import Durations, durations_of, has_rank_axis, lane_durations
 from perfmodel.simulator.iteration import Evaluator
 from perfmodel.simulator.scalar import ScalarEvaluator
 from perfmodel.simulator.schedule import schedule
@@ -62,11 +63,13 @@ def simulate(
     graph = compile_graph(priced.program, unfold=unfold or has_rank_axis(priced))
     durations = durations_of(priced, graph)
     operations = schedule(graph)
-    pieces = lane_durations(graph, durations)
-    evaluator: Evaluator
-    if durations.scenarios == 1 and not graph.unfold:
-        evaluator = ScalarEvaluator(graph, operations, pieces)
-    else:
-        evaluator = ArrayEvaluator(graph, operations, pieces)
-    steady = steady_state(graph, evaluator, max_iterations=max_iterations)
-    return assemble(priced, graph, durations, steady)
+
+    def run(durations: Durations) -> Timeline:
+        pieces = lane_durations(graph, durations)
+        is_scalar = durations.scenarios == 1 and not graph.unfold
+        kind = ScalarEvaluator if is_scalar else ArrayEvaluator
+        evaluator: Evaluator = kind(graph, operations, pieces)
+        steady = steady_state(graph, evaluator, max_iterations=max_iterations)
+        return assemble(priced, graph, durations, steady)
+
+    return contended(graph, durations, run) if is_contended(graph) else run(durations)

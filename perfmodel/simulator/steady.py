@@ -25,8 +25,8 @@ Floats = NDArray[np.float64]
 CONVERGED = 1e-11
 # Iterations averaged where the period repeats in a longer cycle: a multiple of 2, 3, 4 and 6.
 CYCLE = 12
-# A launch queue that reaches further back than this cannot set the pace: the path from a kernel
-# through the queue to one so many iterations later would have to be longer than them.
+# Iterations at rest that a path from a launch to the end of a kernel may take: one on the thread,
+# one on the stream. Launch queues that reach further back do not set the pace.
 RELEVANT_QUEUE = 2
 
 
@@ -105,11 +105,10 @@ class _Loop:
 
     def __init__(self, graph: Graph, evaluator: Evaluator) -> None:
         self.evaluator = evaluator
-        self.carried = _carried(graph)
-        backs = {b for lane in graph.lanes for b in lane.queue_back if b > 0}
-        self.depth = max([*backs, int(bool(self.carried))], default=0)
-        is_relevant = min(backs, default=RELEVANT_QUEUE + 1) <= RELEVANT_QUEUE
-        self.min_iterations = 2 + max(backs) if is_relevant else 2
+        self.backs = sorted({b for lane in graph.lanes for b in lane.queue_back if b > 0})
+        is_short = bool(self.backs) and self.backs[0] <= RELEVANT_QUEUE
+        self.carried = _carried(graph, with_queue=is_short)
+        self.depth = max([*self.backs, int(bool(self.carried))], default=0)
         clocks = evaluator.zero_clocks()
         self.columns = _Columns(clocks)
         self.begin = self.columns.matrix(clocks)
@@ -119,6 +118,7 @@ class _Loop:
         self.carried_before: Floats | None = None
         self.rates: Floats | None = None
         self.lane_rate = self.begin
+        self.streak = np.zeros(len(self.begin), dtype=np.int64)  # iterations with equal rates
         self.is_constant: NDArray[np.bool_] = np.zeros(len(self.begin), dtype=bool)
         self.is_settled = self.is_constant
 
@@ -155,15 +155,29 @@ class _Loop:
     def _judge(self, rates: Floats | None, period: Floats) -> None:
         before, self.rates = self.rates, rates
         self.is_constant = self.is_settled = np.zeros(len(period), dtype=bool)
-        if rates is None or len(self.periods) < self.min_iterations:
+        if rates is None or len(self.periods) < 2:
             return
         slack = CONVERGED * period
+        same = None if before is None else (np.abs(rates - before) <= slack[:, None]).all(axis=1)
+        self.streak = np.zeros_like(self.streak) if same is None else (self.streak + 1) * same
+        memory = self._memory(period)
+        self.is_constant = self.streak >= memory
         is_uniform = (np.abs(rates - period[:, None]) <= slack[:, None]).all(axis=1)
-        if before is not None:
-            steady = np.abs(rates - before) <= slack[:, None]
-            self.is_constant = np.asarray(steady.all(axis=1), dtype=bool)
+        is_uniform &= self.streak >= memory - 1
         sets_pace = rates.max(axis=1) <= period + slack
         self.is_settled = np.asarray(is_uniform | (self.is_constant & sets_pace), dtype=bool)
+
+    def _memory(self, period: Floats) -> NDArray[np.int64]:
+        """How many iterations decide the next one, by scenario.
+
+        A launch queue that reaches b iterations back sets the pace only if a path from a launch to
+        the end of a kernel exceeds b periods. Such a path crosses a thread and a stream: it is no
+        longer than two iterations that start at rest.
+        """
+        memory = np.ones(len(period), dtype=np.int64)
+        for back in self.backs:
+            memory[back * period <= RELEVANT_QUEUE * self.periods[0]] = back
+        return memory
 
     def skip_ahead(self) -> None:
         """Where a lane that grows faster has yet to catch up, go to where it has.
@@ -217,6 +231,11 @@ class _Loop:
         )
 
 
-def _carried(graph: Graph) -> list[Place]:
-    """Items that the next iteration waits for."""
-    return sorted({p for lane in graph.lanes for j in lane.joins.values() for p in j.before})
+def _carried(graph: Graph, *, with_queue: bool) -> list[Place]:
+    """Items that later iterations wait for."""
+    items = {p for lane in graph.lanes for j in lane.joins.values() for p in j.before}
+    if with_queue:
+        for lane in graph.lanes:
+            freed = zip(lane.queue_back, lane.queue_lane, lane.queue_item, strict=True)
+            items |= {(stream, item) for back, stream, item in freed if back > 0}
+    return sorted(items)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from perfmodel.program.priced import PricedProgram
 from perfmodel.program.records import TaskKind
+from perfmodel.simulator.activity import Activity, wrapped
 from perfmodel.simulator.compile import Graph
 from perfmodel.simulator.critical_path import CriticalPath
 from perfmodel.simulator.durations import Durations
@@ -87,6 +88,28 @@ class Timeline:
         """Time the collectives of a rank wait for others; (scenarios,) or (scenarios, ranks)."""
         total: Floats = self.wait_s[rank_class].sum(axis=0)
         return total
+
+    def exposed_communication_s(self, rank_class: int) -> Floats:
+        """Time of an iteration in which collectives transfer and no kernel runs, of one rank.
+
+        Shape (scenarios,) or (scenarios, multiplicity). Waiting for other ranks is no transfer.
+        """
+        tasks = self.graph.program.classes[rank_class].tasks
+        chosen = [t for t, task in enumerate(tasks) if task.kind is not TaskKind.HOST]
+        shape = self.start_s[rank_class].shape[1:]
+        if not chosen:
+            return np.zeros(shape)
+        start = (self.start_s[rank_class] + self.wait_s[rank_class])[chosen]
+        rows = (len(chosen), -1)
+        period = np.repeat(self.iteration_s, int(np.prod(shape[1:], dtype=int)))
+        begin, end = wrapped(
+            start.reshape(rows).T, self.end_s[rank_class][chosen].reshape(rows).T, period, (0, -1)
+        )
+        ceiling = period[:, None]
+        activity = Activity(np.clip(begin, 0.0, ceiling), np.clip(end, 0.0, ceiling))
+        is_comm = np.array([tasks[t].kind is TaskKind.COLLECTIVE for t in chosen] * 2, dtype=float)
+        alone = (activity.level(is_comm) > 0.5) & (activity.level(1.0 - is_comm) < 0.5)
+        return activity.total(alone.astype(float)).reshape(shape)
 
     def critical_path(self, *, scenario: int = 0) -> CriticalPath:
         """The chain of work and launches that sets the iteration time of one scenario."""
