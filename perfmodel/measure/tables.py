@@ -27,7 +27,7 @@ class TableKind(StrEnum):
 # Columns by which a table is recognised (the contract of measurement tables).
 _MARKS = {
     TableKind.COLLECTIVES: {"collective", "bytes", "n_ranks", "time_us"},
-    TableKind.KERNELS: {"op", "latency_us"},
+    TableKind.KERNELS: {"gpu", "op", "dtype"},
 }
 
 

@@ -8,8 +8,12 @@ from typing import Any
 
 from perfmodel.cli.output import print_json
 from perfmodel.errors import InputError
+from perfmodel.locations import datasets_path
 from perfmodel.measure.tables import TableKind, read_tables, write_table
 from perfmodel.report.quantity import percent, table
+
+
+_BREAKDOWNS = ("summary", "by_op", "by_gpu", "by_source", "by_case")
 
 
 def run(options: Namespace) -> int:
@@ -22,10 +26,7 @@ def run(options: Namespace) -> int:
         "kind": kind,
         "rows": len(result.rows),
         "refused": result.refused,
-        "summary": result.summary,
-        "by_op": result.by_op,
-        "by_gpu": result.by_gpu,
-        "by_source": result.by_source,
+        **{key: found for key in _BREAKDOWNS if (found := getattr(result, key, None))},
     }
     if options.json:
         print_json(document)
@@ -43,14 +44,17 @@ def _evaluate(kind: TableKind, rows: Any, options: Namespace) -> Any:
         )
     if options.protocol:
         raise InputError(f"--protocol {options.protocol} is for tables of collectives")
-    from perfmodel.measure.kernels import evaluate_kernels
+    from perfmodel.measure.kernels.evaluate import evaluate_kernels
 
-    return evaluate_kernels(rows, bundle=options.bundle, leave_out=options.leave_out)
+    bundle = options.bundle
+    if bundle is None and options.leave_out is None:
+        bundle = datasets_path("bundles", "kernels")
+    return evaluate_kernels([rows], bundle=bundle, leave_out=options.leave_out)
 
 
 def _text(document: Mapping[str, Any]) -> str:
     lines = [f"{document['rows']} rows of {document['kind']}, {document['refused']} refused"]
-    for key in ("summary", "by_op", "by_gpu", "by_source"):
+    for key in [k for k in _BREAKDOWNS if k in document]:
         parts = {"all": document[key]} if key == "summary" else document[key]
         rows = [_score(name, score) for name, score in parts.items() if score.get("rows")]
         if rows:

@@ -28,6 +28,6 @@ def _fit(kind: TableKind, table: Any, out: str, command: str) -> Any:
         from perfmodel.measure.collectives import fit_collectives
 
         return fit_collectives(table, out, command=command).manifest
-    from perfmodel.measure.kernels import fit_kernels
+    from perfmodel.measure.kernels.fit import fit_kernels
 
-    return fit_kernels(table, out, command=command).manifest
+    return fit_kernels([table], out).manifest
