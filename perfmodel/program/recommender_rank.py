@@ -24,6 +24,12 @@ _OPS_FORWARD, _OPS_BACKWARD = 2.0, 4.0
 _LOOKUP_FORWARD_OPS = 1 / 3
 
 
+# Fused optimisers, fp32: value and gradient read, value written, and their states read and written
+# (momentum and Adagrad one, Adam two, LAMB four passes more).
+_FUSED_BYTES = (("lamb", 52.0), ("adam", 28.0), ("adagrad", 20.0), ("momentum", 20.0))
+_SGD_BYTES = 12.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankBuilder:
     """Builds the task list of one rank; `loads` are its columns, one value a scenario."""
@@ -242,7 +248,8 @@ class RankBuilder:
         """Optimiser of everything that is copied on all ranks."""
         dense = dense_parameters(self.model, with_bottom=self._bottom_batch > 0)
         parameters = amount(self.loads["dense_elements"] + dense)
-        works = self._dense.update(parameters, self.settings.dense_bytes_per_parameter)
+        traffic = self.settings.dense_bytes_per_parameter or _dense_traffic(self.workload.optimizer)
+        works = self._dense.update(parameters, traffic)
         return tasks.kernels("update", works, waits=waits, phase=Pass.OPTIMIZER)
 
     def _steps(
@@ -267,6 +274,12 @@ class RankBuilder:
             )
             last = (index,)
         return last if steps else ()
+
+
+def _dense_traffic(optimizer: str) -> float:
+    """Bytes per fp32 parameter that a fused kernel of this optimiser moves."""
+    text = optimizer.lower()
+    return next((size for word, size in _FUSED_BYTES if word in text), _SGD_BYTES)
 
 
 def _row_optimizer(optimizer: str, settings: RecommenderSettings) -> str:

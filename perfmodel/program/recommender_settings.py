@@ -38,7 +38,7 @@ class RecommenderSettings:
     host_row_s: float = 0.0  # a row in host memory, gathered and updated by the CPU; 0: by the GPU
     feature_host_ops: float = 0.0  # operators dispatched for each feature of the model
     embedding_host_ops: float = 0.0  # operators dispatched for the embeddings as a whole
-    dense_bytes_per_parameter: float = 12.0  # SGD: read value and gradient, write value
+    dense_bytes_per_parameter: float = 0.0  # of the dense optimiser; 0: a fused kernel's
     captures_graph: bool = False
     runs_fp32_as_tf32: bool = False  # matrix products of fp32 tensors, where the GPU has tf32
     row_value_bytes: float = 4.0  # stored bytes of one value of a table
