@@ -12,7 +12,6 @@ from perfmodel.locations import datasets_path
 from perfmodel.measure.tables import TableKind, read_tables, write_table
 from perfmodel.report.quantity import percent, table
 
-
 _BREAKDOWNS = ("summary", "by_op", "by_gpu", "by_source", "by_case")
 
 
