@@ -17,7 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "datasets" / "accuracy_record.json"
 README = ROOT / "README.md"
-START, END = "<!-- accuracy: written by experiments/accuracy_gate -->", "<!-- end of accuracy -->"
+EXAMPLE = "datasets/examples/gpt3_175b_1024gpu.yaml"
 TOLERANCE = 0.002
 """Slack for another build of numpy or another processor; real changes are larger."""
 DIGITS = 4
@@ -73,9 +73,19 @@ def update() -> None:
         "held_out_source": measure("--leave-out", "source"),
     }
     RECORD.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+    command = [sys.executable, "-m", "perfmodel", "predict", EXAMPLE]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    shown = f"```console\n$ perfmodel predict {EXAMPLE}\n{done.stdout}```"
     text = README.read_text("utf-8")
-    before, after = text.split(START)[0], text.split(END)[1]
-    README.write_text(f"{before}{START}\n{table(record)}\n{END}{after}", "utf-8")
+    text = replaced(replaced(text, "accuracy", table(record)), "prediction", shown)
+    README.write_text(text, "utf-8")
+
+
+def replaced(text: str, name: str, content: str) -> str:
+    """`text` with what stands between the two comments of `name` replaced."""
+    start, end = f"<!-- {name}: written by experiments/accuracy_gate -->", f"<!-- end of {name} -->"
+    before, after = text.split(start)[0], text.split(end)[1]
+    return f"{before}{start}\n{content}\n{end}{after}"
 
 
 NAMES = {"all": "all", "transformer": "transformers", "dlrm": "recommenders", "cnn": "CNNs"}

@@ -16,7 +16,7 @@ _SHARDED = {
     Shard.GRADIENTS: "gradients sharded (ZeRO-2)",
     Shard.PARAMETERS: "parameters sharded (ZeRO-3)",
 }
-_RANKS_SHOWN = 8
+_RANKS_SHOWN = 4
 
 
 def prediction_dict(prediction: Prediction) -> dict[str, Any]:
@@ -122,7 +122,9 @@ def _memory(prediction: Prediction) -> list[str]:
     ]
     if len(memory.by_rank) > 1:
         fullest = sorted(memory.by_rank.items(), key=lambda item: -item[1])[:_RANKS_SHOWN]
-        lines.append("  by rank: " + ", ".join(f"{name} {gib(b)}" for name, b in fullest))
+        more = len(memory.by_rank) - len(fullest)
+        named = [f"{name} {gib(b)}" for name, b in fullest]
+        lines.append("  by rank: " + ", ".join(named + ([f"{more} more"] if more else [])))
     return lines
 
 
