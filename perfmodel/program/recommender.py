@@ -23,7 +23,7 @@ from perfmodel.program.recommender_comm import Communication
 from perfmodel.program.recommender_loads import RankLoads, rank_loads
 from perfmodel.program.recommender_rank import RankBuilder
 from perfmodel.program.recommender_settings import RecommenderSettings
-from perfmodel.program.records import Program, RankClass, Task
+from perfmodel.program.records import Program, RankClass
 from perfmodel.workload.recommender import RecommenderModel
 from perfmodel.workload.records import Workload
 
@@ -93,16 +93,8 @@ def lower_recommender_plans(
     precision = settings.effective_precision(workload.precision, cluster.gpu)
     workload = replace(workload, precision=precision)
     communication = Communication.of(model, loads, workload, settings, stack, cluster)
-    classes = tuple(
-        RankClass(
-            name=group.name,
-            ranks=np.asarray(group.ranks, dtype=np.int64),
-            tasks=_tasks(group.ranks[0], model, loads, workload, settings, stack, communication),
-        )
-        for group in _groups(loads, settings, communication)
-    )
     return Program(
-        classes=classes,
+        classes=_classes(model, loads, workload, settings, stack, communication),
         groups=communication.groups(),
         scenarios=len(plans),
         assumptions=_assumptions(plans, settings, stack),
@@ -176,25 +168,28 @@ def _class_name(ranks: Sequence[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"rank {ranks[0]} and {len(ranks) - 1} alike"
 
 
-def _tasks(
-    rank: int,
+def _classes(
     model: RecommenderModel,
     loads: RankLoads,
     workload: Workload,
     settings: RecommenderSettings,
     stack: Stack,
     communication: Communication,
-) -> tuple[Task, ...]:
-    builder = RankBuilder(
-        rank=rank,
-        model=model,
-        loads=loads.select(rank),
-        workload=workload,
-        settings=settings,
-        stack=stack,
-        communication=communication,
-    )
-    return builder.build()
+) -> tuple[RankClass, ...]:
+    classes = []
+    for group in _groups(loads, settings, communication):
+        builder = RankBuilder(
+            rank=group.ranks[0],
+            model=model,
+            loads=loads.select(group.ranks[0]),
+            workload=workload,
+            settings=settings,
+            stack=stack,
+            communication=communication,
+        )
+        ranks = np.asarray(group.ranks, dtype=np.int64)
+        classes.append(RankClass(name=group.name, ranks=ranks, tasks=builder.build()))
+    return tuple(classes)
 
 
 def _assumptions(

@@ -164,7 +164,6 @@ def _sum_loads(
     l2_bytes: float,
 ) -> RankLoads:
     c = _columns(tables, shards)
-    local_batch = global_batch / num_ranks
     is_sharded = 1.0 - c.is_copy
     on_gpu = 1.0 - shards.host_share
     # Sharded rows: a hybrid table's cold lookups, everything of the others.
@@ -173,13 +172,9 @@ def _sum_loads(
     # Hybrid ranks send only the rows asked of them; others one vector a feature and sample.
     outputs = np.where(c.is_hybrid > 0, lookups, global_batch * c.features * is_sharded)
     partial = np.minimum(c.is_row + c.is_node_row, 1.0)
-    local_share = c.is_copy + c.is_hybrid * shards.hot_fraction
-    local_lookups = local_batch * c.lookups * local_share
-    local_outputs = local_batch * c.features * np.minimum(c.is_copy + c.is_hybrid, 1.0)
     is_cached = (c.rows * c.width * _FP32_BYTES < _CACHE_SHARE * l2_bytes).astype(float)
     distinct = _distinct_rows(c.rows, gpu_lookups)
-    hot_rows = np.minimum(shards.hot_rows / len(tables), c.table_rows)
-    dense = c.width * np.where(c.is_copy > 0, c.table_rows, hot_rows * c.is_hybrid)
+    hot_rows = np.minimum(shards.hot_rows / len(tables), c.table_rows) * c.is_hybrid
     return RankLoads(
         lookups=total(gpu_lookups),
         elements=total(gpu_lookups * c.width),
@@ -192,17 +187,34 @@ def _sum_loads(
         cached_elements=total(gpu_lookups * c.width * is_cached),
         num_features=total(c.features),
         num_tables=total(np.ones_like(c.width)),
-        local_lookups=total(local_lookups),
-        local_elements=total(local_lookups * c.width),
-        local_outputs=total(local_outputs),
-        local_output_elements=total(local_outputs * c.width),
-        # Frequent rows are few: they stay in L2 whatever the size of their table.
-        local_cached_elements=total(local_lookups * c.width * np.maximum(is_cached, c.is_hybrid)),
-        dense_elements=total(dense),
+        dense_elements=total(c.width * (c.is_copy * c.table_rows + hot_rows)),
         host_lookups=total(lookups * shards.host_share),
         host_elements=total(lookups * shards.host_share * c.width),
-        parameters=total(c.rows * c.width + hot_rows * c.is_hybrid * c.width),
+        parameters=total((c.rows + hot_rows) * c.width),
+        **_local_loads(c, shards, total, global_batch / num_ranks, is_cached),
     )
+
+
+def _local_loads(
+    c: _Columns,
+    shards: _Shards,
+    total: Callable[[Array], Array],
+    local_batch: float,
+    is_cached: Array,
+) -> dict[str, Array]:
+    """Work on rows that every rank holds: copied tables and the hot rows of hybrid ones."""
+    share = c.is_copy + c.is_hybrid * shards.hot_fraction
+    lookups = local_batch * c.lookups * share
+    outputs = local_batch * c.features * np.minimum(c.is_copy + c.is_hybrid, 1.0)
+    # Frequent rows are few: they stay in L2 whatever the size of their table.
+    in_cache = np.maximum(is_cached, c.is_hybrid)
+    return {
+        "local_lookups": total(lookups),
+        "local_elements": total(lookups * c.width),
+        "local_outputs": total(outputs),
+        "local_output_elements": total(outputs * c.width),
+        "local_cached_elements": total(lookups * c.width * in_cache),
+    }
 
 
 def _distinct_rows(rows: Array, lookups: Array) -> Array:

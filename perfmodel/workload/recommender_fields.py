@@ -59,13 +59,7 @@ def recommender_from_fields(fields: Mapping[str, Any]) -> RecommenderModel:
     warnings = [f"model field {k!r} is not understood and ignored" for k in _unknown(fields)]
     interaction, stride = _interaction(fields)
     tables = _tables(fields, interaction, warnings)
-    top = _widths(fields, "top_mlp") or _widths(fields, "mlp")
-    if not top:
-        warnings.append("no top_mlp given: one output layer assumed")
-        top = (1,)
-    if interaction is Interaction.GMF_MLP and len(tables) >= 4:
-        # NCF code lists the width of the MLP's input first.
-        top = top[1:] if top[0] == sum(t.dim for t in tables[2:]) and len(top) > 1 else top
+    top = _top_mlp(fields, interaction, tables, warnings)
     if interaction is Interaction.DCNV2 and not fields.get("cross_layers"):
         warnings.append(
             f"no cross_layers given: {_DCNV2_LAYERS} of rank {_DCNV2_RANK} assumed (MLPerf)"
@@ -117,6 +111,22 @@ def _number(fields: Mapping[str, Any], key: str, default: float) -> float:
     if value < 0:
         raise InputError(f"{key} {value!r} is negative")
     return value
+
+
+def _top_mlp(
+    fields: Mapping[str, Any],
+    interaction: Interaction,
+    tables: tuple[EmbeddingTable, ...],
+    warnings: list[str],
+) -> tuple[int, ...]:
+    top = _widths(fields, "top_mlp") or _widths(fields, "mlp")
+    if not top:
+        warnings.append("no top_mlp given: one output layer assumed")
+        return (1,)
+    if interaction is Interaction.GMF_MLP and len(top) > 1:
+        # NCF code lists the width of the MLP's input first.
+        return top[1:] if top[0] == sum(t.dim for t in tables[2:]) else top
+    return top
 
 
 def _widths(fields: Mapping[str, Any], key: str) -> tuple[int, ...]:
