@@ -44,6 +44,10 @@ def lower_convnet(workload: Workload, plan: Plan, stack: Stack, cluster: Cluster
     for axis in ("tp", "pp", "cp", "ep"):
         if getattr(plan, axis) != 1:
             raise InvalidPlanError(f"{axis} {getattr(plan, axis)} is not known for CNNs; use dp")
+    if plan.num_gpus != cluster.num_gpus:
+        raise InvalidPlanError(
+            f"dp {plan.num_gpus} is not the {cluster.num_gpus} GPUs of the cluster; use all of them"
+        )
     passes = plan.num_micro_batches(workload.global_batch)
     builder = _Iteration(workload, workload.model, plan, stack, cluster, passes)
     ranks = np.arange(plan.num_gpus, dtype=np.int64)

@@ -80,7 +80,7 @@ def lower_recommender_plans(
         As `lower_recommender`, or if `plans` is empty.
     """
     model = _model(workload)
-    _check(plan, plans, model)
+    _check(plan, plans, model, cluster)
     num_ranks = plan.num_gpus
     loads = rank_loads(
         model,
@@ -108,7 +108,9 @@ def _model(workload: Workload) -> RecommenderModel:
     return workload.model
 
 
-def _check(plan: Plan, plans: Sequence[ShardingPlan], model: RecommenderModel) -> None:
+def _check(
+    plan: Plan, plans: Sequence[ShardingPlan], model: RecommenderModel, cluster: Cluster
+) -> None:
     if not plans:
         raise InvalidPlanError("no sharding plan to lower")
     for axis in ("tp", "pp", "cp", "ep"):
@@ -117,6 +119,10 @@ def _check(plan: Plan, plans: Sequence[ShardingPlan], model: RecommenderModel) -
                 f"{axis} {getattr(plan, axis)} has no meaning for a recommender; use dp and an "
                 "embedding sharding plan"
             )
+    if plan.num_gpus != cluster.num_gpus:
+        raise InvalidPlanError(
+            f"dp {plan.num_gpus} is not the {cluster.num_gpus} GPUs of the cluster; use all of them"
+        )
     for sharding in plans:
         sharding.check(model.tables, plan.num_gpus)
 
