@@ -77,6 +77,8 @@ _OPTIMIZERS = (
     ("sgd_momentum", "momentum|nesterov"),
     ("sgd", "sgd"),
 )
+OPTIMIZER_NAMES = ("adamw", *(name for name, _ in _OPTIMIZERS))
+"""Spellings of a RUN file; adamw is adam with decoupled decay, which costs the same."""
 _NOT_TIMED = re.compile(
     r"not (?:timed|included|measured|counted)|without (?:the )?optimi|"
     r"(?:fwd|forward) ?(?:\+|and|/) ?(?:bwd|backward)(?: only|,|\b(?!.*optimi))"

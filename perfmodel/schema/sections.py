@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from perfmodel.plan.records import Plan, Recompute, Schedule, Shard
 from perfmodel.plan.stack import Stack
 from perfmodel.plan.stacks import (
     generic_stack,
+    list_stacks,
     select_stack,
     stack_by_name,
     with_attention_kernel,
@@ -22,6 +23,7 @@ from perfmodel.schema.checker import check, definition
 from perfmodel.schema.document import read_document
 from perfmodel.schema.models import named_model
 from perfmodel.schema.parts import (
+    OPTIMIZER_NAMES,
     THROUGHPUT_UNITS,
     embedding_from_placements,
     embedding_from_rule,
@@ -37,6 +39,8 @@ _TRAINING = (
     "global_batch", "precision", "optimizer", "filled_fraction", "is_forward_backward_only",
 )  # fmt: skip
 _SUFFIXES = (".yaml", ".yml", ".json")
+# Dimensions of a named model that may be changed, and the builder that has them.
+_CHANGEABLE = {"seq": "transformer", "attention_kernel": "transformer", "image": "cnn"}
 
 
 @dataclass(slots=True)
@@ -76,18 +80,24 @@ def workload_from(section: Section, plan: Section, said: Said) -> Workload:
         said.notes += notes
         said.warnings += warnings
         precision, note = precision_from_text(training["precision"])
-        optimizer, doubt = optimizer_from_text(training.get("optimizer", "adam"))
-        said.notes += [n for n in (note, doubt) if n]
+        said.notes += [note] if note else []
         return Workload(
             name=name,
             model=model,
             global_batch=training["global_batch"],
             precision=precision,
-            optimizer=optimizer,
+            optimizer=_optimizer(training.get("optimizer", "adam")),
             throughput_unit=THROUGHPUT_UNITS[family],
             filled_fraction=training.get("filled_fraction", 1.0),
             is_forward_backward_only=training.get("is_forward_backward_only", False),
         )
+
+
+def _optimizer(name: str) -> str:
+    key = name.lower().replace("-", "_").replace(" ", "_")
+    if key not in OPTIMIZER_NAMES:
+        raise InputError(f"optimizer {name!r} is not known{nearest(key, OPTIMIZER_NAMES)}")
+    return optimizer_from_text(key)[0]
 
 
 def _described(
@@ -100,6 +110,9 @@ def _described(
         family = values["builder"]
         return str(values.get("arch", family)), family, others, training
     known = named_model(values["name"])
+    for key in others:
+        if _CHANGEABLE[key] != known.builder:
+            raise InputError(f"{key} is no dimension of {known.name}, which is a {known.builder}")
     missing = {k: v for k, v in known.training.items() if k not in training}
     said.notes += [f"{k} {v}: as {known.title} is usually trained" for k, v in missing.items()]
     return known.name, known.builder, {**known.dimensions, **others}, {**missing, **training}
@@ -130,7 +143,15 @@ def stack_from(section: Section, workload: Section, family: str, said: Said) -> 
 
 def _base_stack(values: Mapping[str, Any], family: str, said: Said) -> Stack:
     if "name" in values:
-        return stack_by_name(values["name"])
+        stack = stack_by_name(values["name"])
+        served = next(p.families for p in list_stacks() if p.stack.name == stack.name)
+        if family not in served:
+            usual = [p.stack.name for p in list_stacks() if family in p.families]
+            raise InputError(
+                f"stack {stack.name!r} runs {', '.join(served)}, not {family}; "
+                f"use one of {', '.join(usual)}"
+            )
+        return stack
     if "software" not in values:
         return generic_stack(family, values.get("year"))
     stack, warning = select_stack(values["software"], family, year=values.get("year"))
@@ -173,6 +194,8 @@ def plan_from(
             raise section.fail(f"plan {values!r} is not known{near}")
         values = dict(_NAMED_PLANS[values])
     with section.locating():
+        for contradiction in _contradictions(values, workload.model.family):
+            raise InputError(contradiction)
         sizes = {a: values.get(a, 1) for a in ("tp", "pp", "cp")}
         sizes["dp"] = values.get("dp") or max(
             1, cluster.num_gpus // (sizes["tp"] * sizes["pp"] * sizes["cp"])
@@ -192,6 +215,24 @@ def plan_from(
         )
         plan.num_micro_batches(workload.global_batch)  # raises where it does not divide
     return replace(plan, embedding=_embedding(section, values, workload, plan, stack))
+
+
+def _contradictions(values: Mapping[str, Any], family: str) -> Iterator[str]:
+    """Fields of a plan that do not go together."""
+    for first, second in (("shard", "zero_stage"), ("micro_batch", "num_microbatches")):
+        if first in values and second in values:
+            yield f"{second} says the same as {first}; give one of them"
+    if values.get("fsdp") and values.get("zero_stage", 3) < 2:
+        yield f"zero_stage {values['zero_stage']} is not FSDP; use 2, 3 or leave it out"
+    is_interleaved = values.get("schedule") == "interleaved"
+    if is_interleaved and values.get("vp", 1) == 1:
+        yield "schedule interleaved needs vp, the model chunks of a stage, above 1"
+    if values.get("vp", 1) > 1 and values.get("schedule", "interleaved") != "interleaved":
+        yield f"schedule {values['schedule']} has one model chunk a stage; use vp 1 or interleaved"
+    if values.get("lora") and family != "transformer":
+        yield f"lora is for transformers, the workload is a {family}"
+    if "embedding_sharding" in values and family != "dlrm":
+        yield f"embedding_sharding places tables, which a {family} does not have"
 
 
 def _micro_batch(
@@ -246,9 +287,9 @@ def _named_rule(name: str, workload: Workload, plan: Plan, stack: Stack) -> obje
     if name not in EMBEDDING_RULES:
         near = nearest(name, EMBEDDING_RULES)
         raise InputError(f"embedding_sharding {name!r} is no rule{near}; use one of them or a path")
-    tables = getattr(workload.model, "tables", None)
-    if tables is None or name == "table_wise":
+    if name == "table_wise":
         return embedding_from_rule(name, workload.model, plan.num_gpus, stack.options)
     from perfmodel.plan.placement_rules import PlacementRule, place
 
+    tables = getattr(workload.model, "tables", ())
     return place(name, tables, plan.num_gpus, PlacementRule.of(stack.options))

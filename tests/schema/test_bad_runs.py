@@ -105,7 +105,23 @@ TABLE = {
     ),
     "no such table": (DLRM, ["run.yaml:", "table_9", "table_0"]),
     "unknown sharding rule": (
-        edit("dp: 8", "dp: 8\n  embedding_sharding: row_wize"), [":14:", "row_wise"]),
+        DLRM[: DLRM.index("plan:")] + "plan: {embedding_sharding: row_wize}\n"
+        + DLRM[DLRM.index("stack:") :], [":4:", "row_wise"]),
+    "unknown optimizer": (
+        edit("precision: bf16", "precision: bf16\n  optimizer: adamm"), [":12:", "adamm", "adamw"]),
+    "stack of another family": (
+        edit("pytorch_fsdp", "torchrec"), [":15:", "torchrec", "dlrm", "pytorch_fsdp"]),
+    "tables of a transformer": (
+        edit("dp: 8", "embedding_sharding: row_wise"), [":13:", "does not have"]),
+    "sharding said twice": (
+        edit("dp: 8", "shard: optimizer\n  zero_stage: 2"), [":14:", "give one of them"]),
+    "schedule without chunks": (
+        edit("dp: 8", "pp: 8\n  schedule: interleaved"), [":14:", "vp"]),
+    "chunks without schedule": (
+        edit("dp: 8", "pp: 4\n  vp: 2\n  schedule: 1f1b"), [":15:", "1f1b"]),
+    "image of a transformer": (
+        "schema_version: 1\nworkload: {name: gpt3_175b, image: 224}\nplan: fsdp\n"
+        "stack: pytorch_fsdp\ncluster: dgx_h100\n", [":2:", "image is no dimension"]),
     "unknown plan": (
         edit("plan:\n  dp: 8\n  micro_batch: 4", "plan: zero4"), [":12:", "zero3"]),
     "wrong version": (edit("schema_version: 1", "schema_version: 2"), [":1:", "allowed: 1"]),
