@@ -19,7 +19,12 @@ MISSING_CAPABILITY = 3
 _INTERRUPTED = 130  # 128 + SIGINT, what shells expect of an interrupted command
 
 # Import names of core dependencies and what installs them.
-_DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "PyYAML", "pyarrow": "perfmodel[parquet]"}
+_DISTRIBUTIONS = {
+    "sklearn": "scikit-learn",
+    "yaml": "PyYAML",
+    "pyarrow": "pyarrow",
+    "xgboost": "xgboost-cpu (or xgboost, 470 MB larger)",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
