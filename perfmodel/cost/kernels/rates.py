@@ -12,6 +12,8 @@ _RUNS_AS: dict[Dtype, tuple[Dtype, ...]] = {
     Dtype.BF16: (Dtype.FP32,),
     Dtype.FP16: (Dtype.FP32,),
     Dtype.INT8: (Dtype.FP16, Dtype.FP32),
+    Dtype.MXFP8: (Dtype.FP8,),
+    Dtype.NVFP4: (Dtype.FP8,),
 }
 _DEFAULT_CEILING = 0.65  # formats without an entry: between bf16 (0.7) and fp8 (0.58) on hopper
 
