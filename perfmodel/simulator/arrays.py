@@ -21,6 +21,8 @@ class ArrayEvaluator:
     def __init__(
         self, graph: Graph, operations: Sequence[Operation], pieces: Sequence[LaneDurations]
     ) -> None:
+        self.graph = graph
+        self.pieces = pieces
         self.lanes = graph.lanes
         self.meetings = graph.meetings
         self.operations = operations
@@ -40,6 +42,10 @@ class ArrayEvaluator:
     def zero_clocks(self) -> list[Value]:
         """Lanes that all stand at time 0."""
         return [np.zeros(shape) for shape in self.shapes]
+
+    def take(self, chosen: NDArray[np.bool_]) -> ArrayEvaluator:
+        """The evaluator of some of the scenarios."""
+        return ArrayEvaluator(self.graph, self.operations, [p.take(chosen) for p in self.pieces])
 
     def iterate(self, clocks: Sequence[Value], past: Sequence[Past]) -> Iteration:
         """One iteration from where the lanes stand."""
@@ -139,7 +145,7 @@ class ArrayEvaluator:
         for (lane, item), end in zip(meeting.places, ends, strict=True):
             self.end[lane][item] = end
             self.clock[lane] = end
-        self.rendezvous[number] = tuple(together)
+        self.rendezvous[number] = tuple(together) if self.graph.unfold else (together[0],)
 
     def _meeting_work(self, meeting: Meeting) -> list[Floats]:
         """Transfer time by member: the longest of its communicator."""

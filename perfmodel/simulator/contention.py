@@ -124,7 +124,7 @@ class _Lanes:
         ratio = self.overlap.compute_slowdown / (1.0 + self.overlap.compute_slowdown)
         if ratio:
             beside_comm = activity.level(is_comm.astype(float)) > 0.5
-            fill(np.flatnonzero(~self.is_comm), ratio * beside_comm)
+            fill(np.flatnonzero(~self.is_comm), ratio * beside_comm.astype(np.float64))
         beside_compute = np.clip(activity.level(active * ~is_comm), 0.0, 1.0)
         slow = 1.0 + self.overlap.comm_slowdown * beside_compute
         for share in self.shares:

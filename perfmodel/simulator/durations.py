@@ -41,6 +41,15 @@ class LaneDurations:
     tail: Floats
     is_lumped: list[bool]
 
+    def take(self, chosen: NDArray[np.bool_]) -> LaneDurations:
+        """The same of some of the scenarios."""
+        return LaneDurations(
+            work=self.work[:, chosen],
+            release=self.release[:, chosen],
+            tail=self.tail[:, chosen],
+            is_lumped=self.is_lumped,
+        )
+
 
 def has_rank_axis(priced: PricedProgram) -> bool:
     """Whether ranks of one class differ in any duration."""

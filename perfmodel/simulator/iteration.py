@@ -20,14 +20,23 @@ class Iteration:
     """One iteration by lane; times count from the end of the iteration before.
 
     `clock` is where each lane stands at the end; `start` is filled for streams only and is the
-    arrival of a collective; `rendezvous` is when each meeting starts to transfer (by meeting, and
-    by member where ranks are simulated one by one).
+    arrival of a collective; `rendezvous` is when each meeting starts to transfer: one value, or
+    one by member class where ranks are simulated one by one.
     """
 
     clock: list[Value]
     start: list[Values]
     end: list[Values]
     rendezvous: list[tuple[Value, ...]]
+
+    def take(self, chosen: NDArray[np.bool_]) -> Iteration:
+        """The same of some scenarios; arrays only."""
+        return Iteration(
+            clock=[np.asarray(v)[chosen] for v in self.clock],
+            start=[np.asarray(v)[:, chosen] for v in self.start],
+            end=[np.asarray(v)[:, chosen] for v in self.end],
+            rendezvous=[tuple(np.asarray(v)[chosen] for v in m) for m in self.rendezvous],
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -47,4 +56,8 @@ class Evaluator(Protocol):
 
     def zero_clocks(self) -> list[Value]:
         """Lanes that all stand at time 0."""
+        ...
+
+    def take(self, chosen: NDArray[np.bool_]) -> Evaluator:
+        """The evaluator of some of the scenarios."""
         ...

@@ -282,11 +282,8 @@ class _Walk:
         return self._end(self._launch_of(item)) + self._work(item) / self._launches(item)
 
     def _rate(self, item: Item) -> float:
-        rate = self.timeline.lane_rate_s[item[0]]
-        if isinstance(rate, float):
-            return rate
-        row = rate[self.scenario]
-        return float(row if np.ndim(row) == 0 else row[item[2]])
+        rate = self.timeline.lane_rate_s[item[0]][self.scenario]
+        return float(rate if np.ndim(rate) == 0 else rate[item[2]])
 
     def _sets_pace(self, item: Item) -> bool:
         return self.program.barrier or abs(self._rate(item) - self.period) <= self.slack

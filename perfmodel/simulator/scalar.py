@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from perfmodel.simulator.compile import Graph
 from perfmodel.simulator.durations import LaneDurations
 from perfmodel.simulator.iteration import Iteration, Past, Value
@@ -31,6 +34,10 @@ class ScalarEvaluator:
     def zero_clocks(self) -> list[Value]:
         """Lanes that all stand at time 0."""
         return [0.0] * len(self.lanes)
+
+    def take(self, chosen: NDArray[np.bool_]) -> ScalarEvaluator:
+        """Itself: there is one scenario."""
+        return self
 
     def iterate(self, clocks: Sequence[Value], past: Sequence[Past]) -> Iteration:
         """One iteration from where the lanes stand."""
@@ -69,12 +76,16 @@ class ScalarEvaluator:
         ends, offsets = self.past[back - 1] if back else (self.end, [0.0] * len(self.end))
         clock = self.clock[number]
         append = self.end[number].append
-        for position in range(first, last):
-            other = lane.queue_lane[position]
-            freed = ends[other][lane.queue_item[position]] - offsets[other]
+        for other, item, work in zip(
+            lane.queue_lane[first:last],
+            lane.queue_item[first:last],
+            self.work[number][first:last],
+            strict=True,
+        ):
+            freed = ends[other][item] - offsets[other]
             if freed > clock:
                 clock = freed
-            clock += self.work[number][position]
+            clock += work
             append(clock)
         self.clock[number] = clock
 

@@ -69,7 +69,7 @@ def simulate(
         is_scalar = durations.scenarios == 1 and not graph.unfold
         kind = ScalarEvaluator if is_scalar else ArrayEvaluator
         evaluator: Evaluator = kind(graph, operations, pieces)
-        steady = steady_state(graph, evaluator, max_iterations=max_iterations)
-        return assemble(priced, graph, durations, steady)
+        parts = steady_state(graph, evaluator, max_iterations=max_iterations)
+        return assemble(priced, graph, durations, parts)
 
     return contended(graph, durations, run) if is_contended(graph) else run(durations)

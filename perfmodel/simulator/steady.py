@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,36 +32,43 @@ RELEVANT_QUEUE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Steady:
-    """The last iteration, its period (scenarios,), what each lane advances by, and whether settled.
+    """The iteration in which some of the scenarios settled.
 
-    Times of `iteration` count from the last end of the iteration before it.
+    Times count from the last end of the iteration before. `period` and `rate`, what each lane
+    advances by, have the chosen scenarios as first axis.
     """
 
+    scenarios: NDArray[np.int64]
     iteration: Iteration
     period: Floats
-    rate: list[Value]
-    is_settled: NDArray[np.bool_]
+    rate: list[Floats]
+    is_settled: bool
     num_iterations: int
 
 
-def steady_state(graph: Graph, evaluator: Evaluator, *, max_iterations: int) -> Steady:
-    """Iterate until every scenario has settled, or `max_iterations` times and a cycle more."""
+def steady_state(graph: Graph, evaluator: Evaluator, *, max_iterations: int) -> list[Steady]:
+    """Iterate until every scenario has settled, or `max_iterations` times and a cycle more.
+
+    Scenarios leave as soon as they settle, so that one is not affected by the others.
+    """
     loop = _Loop(graph, evaluator)
     if graph.program.barrier:
         # Every iteration starts with all lanes at rest, so the first is like all others.
-        result = loop.result(loop.advance())
-        return replace(result, is_settled=np.ones_like(result.is_settled))
-    for n in range(max_iterations):
-        iteration = loop.advance(remember=n >= max_iterations - CYCLE - RELEVANT_QUEUE)
-        if loop.is_settled.all():
-            return loop.result(iteration)
-        loop.skip_ahead()
-    loop.average()
-    for _ in range(CYCLE):
-        iteration = loop.advance()
-        if loop.is_settled.all():
-            break
-    return loop.result(iteration)
+        loop.advance()
+        return [loop.leave(np.ones(len(loop.scenarios), dtype=bool), is_settled=True)]
+    parts = []
+    for n in range(max_iterations + CYCLE):
+        if n == max_iterations:
+            loop.average()
+        loop.advance()
+        if loop.is_settled.any():
+            parts.append(loop.leave(loop.is_settled, is_settled=True))
+            if not len(loop.scenarios):
+                return parts
+        if n < max_iterations:
+            loop.skip_ahead()
+    parts.append(loop.leave(~loop.is_settled, is_settled=False))
+    return parts
 
 
 class _Columns:
@@ -85,6 +92,10 @@ class _Columns:
     def values(self, matrix: Floats) -> list[Value]:
         if self.is_scalar:
             return list(matrix[0].tolist())
+        return list(self.arrays(matrix))
+
+    def arrays(self, matrix: Floats) -> list[Floats]:
+        """By lane (scenarios,) or (scenarios, ranks)."""
         if self.is_unfolded:
             return list(np.split(matrix, np.cumsum(self.widths)[:-1], axis=1))
         return list(matrix.T)
@@ -113,16 +124,19 @@ class _Loop:
         self.columns = _Columns(clocks)
         self.begin = self.columns.matrix(clocks)
         self.past: deque[tuple[list[Values], Floats]] = deque(maxlen=self.depth)
-        self.history: deque[tuple[Floats, list[Values]]] = deque(maxlen=CYCLE + RELEVANT_QUEUE)
+        # Ends are needed for as many earlier iterations as an item can wait for.
+        kept = CYCLE + min(self.depth, RELEVANT_QUEUE)
+        self.history: deque[tuple[Floats, list[Values]]] = deque(maxlen=kept)
         self.periods: list[Floats] = []
         self.carried_before: Floats | None = None
         self.rates: Floats | None = None
         self.lane_rate = self.begin
+        self.scenarios = np.arange(len(self.begin))
         self.streak = np.zeros(len(self.begin), dtype=np.int64)  # iterations with equal rates
         self.is_constant: NDArray[np.bool_] = np.zeros(len(self.begin), dtype=bool)
         self.is_settled = self.is_constant
 
-    def advance(self, *, remember: bool = False) -> Iteration:
+    def advance(self) -> None:
         """One more iteration; judges whether it has settled."""
         past = [Past(end, self.columns.values(offset)) for end, offset in self.past]
         iteration = self.evaluator.iterate(self.columns.values(self.begin), past)
@@ -135,9 +149,8 @@ class _Loop:
         if self.depth:
             self.past.appendleft((iteration.end, np.zeros_like(clock)))
             self._rebase(period[:, None])
-        if remember:
-            self.history.appendleft((self.begin, iteration.end))
-        return iteration
+        self.history.appendleft((self.begin, iteration.end if self.depth else []))
+        self.iteration = iteration
 
     def _rebase(self, later: Floats) -> None:
         """Count from `later` on: (scenarios, 1) or by lane (scenarios, columns)."""
@@ -220,15 +233,38 @@ class _Loop:
             self.past.append((envelope, np.zeros_like(self.begin)))
         self.rates = self.carried_before = None
 
-    def result(self, iteration: Iteration) -> Steady:
-        """The record of the last iteration."""
-        return Steady(
-            iteration=iteration,
-            period=self.periods[-1],
-            rate=self.columns.values(self.lane_rate),
-            is_settled=self.is_settled,
+    def leave(self, chosen: NDArray[np.bool_], *, is_settled: bool) -> Steady:
+        """Record the last iteration of the chosen scenarios and go on without them."""
+        is_all = bool(chosen.all())
+        part = Steady(
+            scenarios=self.scenarios[chosen],
+            iteration=self.iteration if is_all else self.iteration.take(chosen),
+            period=self.periods[-1][chosen],
+            rate=self.columns.arrays(self.lane_rate[chosen]),
+            is_settled=is_settled,
             num_iterations=len(self.periods),
         )
+        self.scenarios = self.scenarios[~chosen]
+        if not is_all:
+            self._keep(~chosen)
+        return part
+
+    def _keep(self, chosen: NDArray[np.bool_]) -> None:
+        def ends(values: list[Values]) -> list[Values]:
+            return [np.asarray(v)[:, chosen] for v in values]
+
+        self.evaluator = self.evaluator.take(chosen)
+        self.begin, self.lane_rate = self.begin[chosen], self.lane_rate[chosen]
+        self.past = deque(((ends(e), o[chosen]) for e, o in self.past), maxlen=self.depth)
+        history = ((b[chosen], ends(e)) for b, e in self.history)
+        self.history = deque(history, maxlen=self.history.maxlen)
+        self.periods = [p[chosen] for p in self.periods]
+        if self.carried_before is not None:
+            self.carried_before = self.carried_before[chosen]
+        if self.rates is not None:
+            self.rates = self.rates[chosen]
+        self.streak = self.streak[chosen]
+        self.is_constant, self.is_settled = self.is_constant[chosen], self.is_settled[chosen]
 
 
 def _carried(graph: Graph, *, with_queue: bool) -> list[Place]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +15,12 @@ from perfmodel.simulator.activity import Activity, wrapped
 from perfmodel.simulator.compile import Graph
 from perfmodel.simulator.critical_path import CriticalPath
 from perfmodel.simulator.durations import Durations
-from perfmodel.simulator.iteration import Iteration, Value
+from perfmodel.simulator.iteration import Iteration
 from perfmodel.simulator.path_walk import critical_path
 from perfmodel.simulator.steady import Steady
 
 Floats = NDArray[np.float64]
+Where: TypeAlias = slice | NDArray[np.int64]  # scenarios
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,7 +39,7 @@ class Timeline:
     lane_rate_s : by lane of `graph`, what it advances in an iteration; a host thread that runs
         ahead advances by less than `iteration_s`
     is_settled : (scenarios,) False where iterations still differed when `simulate` gave up
-    num_iterations : iterations simulated
+    num_iterations : (scenarios,) iterations simulated
     """
 
     priced: PricedProgram
@@ -48,9 +51,9 @@ class Timeline:
     device_s: tuple[Floats, ...]
     issue_start_s: tuple[Floats, ...]
     issue_end_s: tuple[Floats, ...]
-    lane_rate_s: tuple[Value, ...]
+    lane_rate_s: tuple[Floats, ...]
     is_settled: NDArray[np.bool_]
-    num_iterations: int
+    num_iterations: NDArray[np.int64]
 
     @property
     def is_unfolded(self) -> bool:
@@ -116,58 +119,82 @@ class Timeline:
         return critical_path(self, scenario)
 
 
-def assemble(priced: PricedProgram, graph: Graph, durations: Durations, steady: Steady) -> Timeline:
-    """Rearrange an iteration from lanes to tasks."""
-    columns: list[list[Floats]] = [[] for _ in range(5)]
-    for owner in range(len(graph.places)):
-        arrays = _class_arrays(owner, graph, durations, steady.iteration)
-        for column, array in zip(columns, arrays, strict=True):
-            column.append(array)
-    start, end, wait, issue_start, issue_end = (tuple(c) for c in columns)
+def assemble(
+    priced: PricedProgram, graph: Graph, durations: Durations, parts: Sequence[Steady]
+) -> Timeline:
+    """Rearrange iterations from lanes to tasks, and put scenarios in order."""
+    classes = [_ClassArrays(owner, graph, durations) for owner in range(len(graph.places))]
+    num = durations.scenarios
+    period, settled = np.zeros(num), np.zeros(num, dtype=bool)
+    iterations = np.zeros(num, dtype=np.int64)
+    for part in parts:
+        period[part.scenarios] = part.period
+        settled[part.scenarios] = part.is_settled
+        iterations[part.scenarios] = part.num_iterations
+        # A slice where nothing is left out: assignments need no copies then.
+        where = slice(None) if len(part.scenarios) == num else part.scenarios
+        for number, lane in enumerate(graph.lanes):
+            classes[lane.owner].fill(number, part.iteration, where)
+    order = np.argsort(np.concatenate([part.scenarios for part in parts]))
+    rates = [np.concatenate(lane)[order] for lane in zip(*(p.rate for p in parts), strict=True)]
     return Timeline(
         priced=priced,
         graph=graph,
-        iteration_s=steady.period,
-        start_s=start,
-        end_s=end,
-        wait_s=wait,
+        iteration_s=period,
+        start_s=tuple(c.start for c in classes),
+        end_s=tuple(c.end for c in classes),
+        wait_s=tuple(c.wait for c in classes),
         device_s=durations.device,
-        issue_start_s=issue_start,
-        issue_end_s=issue_end,
-        lane_rate_s=tuple(steady.rate),
-        is_settled=steady.is_settled,
-        num_iterations=steady.num_iterations,
+        issue_start_s=tuple(c.issue_start for c in classes),
+        issue_end_s=tuple(c.issue_end for c in classes),
+        lane_rate_s=tuple(rates),
+        is_settled=settled,
+        num_iterations=iterations,
     )
 
 
-def _class_arrays(
-    owner: int, graph: Graph, durations: Durations, iteration: Iteration
-) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    """(start, end, wait, issue start, issue end) of the tasks of a class."""
-    cls, places = graph.program.classes[owner], graph.places[owner]
-    device, issue = durations.device[owner], durations.issue[owner]
-    shape: tuple[int, ...] = (len(cls.tasks), device.shape[1])
-    if graph.unfold:
-        shape = (*shape, cls.multiplicity)
-    start, end, wait = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    issue_start, issue_end = np.full(shape, np.nan), np.full(shape, np.nan)
-    for number, lane in enumerate(graph.lanes):
-        if lane.owner != owner:
-            continue
-        ends = np.asarray(iteration.end[number]).reshape(len(lane.tasks), *shape[1:])
-        if not lane.is_host:
-            start[lane.tasks] = np.asarray(iteration.start[number]).reshape(ends.shape)
-            end[lane.tasks] = ends
-            for position, meeting in lane.meetings.items():
-                task = lane.tasks[position]
-                together = iteration.rendezvous[meeting]
-                member = [lane for lane, _ in graph.meetings[meeting].places].index(number)
-                wait[task] = together[min(member, len(together) - 1)] - start[task]
-            continue
-        ran = places.is_host[lane.tasks]
-        hosts, launched = lane.tasks[ran], lane.tasks[~ran]
-        end[hosts] = ends[ran]
-        start[hosts] = ends[ran] - device[hosts]
-        issue_end[launched] = ends[~ran]
-        issue_start[launched] = ends[~ran] - issue[launched]
-    return start, end, wait, issue_start, issue_end
+class _ClassArrays:
+    """Times of the tasks of a class, (num_tasks, scenarios[, ranks])."""
+
+    def __init__(self, owner: int, graph: Graph, durations: Durations) -> None:
+        self.graph = graph
+        self.is_host = graph.places[owner].is_host
+        self.device, self.issue = durations.device[owner], durations.issue[owner]
+        shape: tuple[int, ...] = (len(self.is_host), durations.scenarios)
+        if graph.unfold:
+            shape = (*shape, graph.program.classes[owner].multiplicity)
+        self.start, self.end, self.wait = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        self.issue_start, self.issue_end = np.full(shape, np.nan), np.full(shape, np.nan)
+
+    def fill(self, number: int, iteration: Iteration, where: Where) -> None:
+        """Times of one lane in the scenarios `where`."""
+        lane = self.graph.lanes[number]
+        rest = self.start[:, where].shape[1:]
+        ends = np.asarray(iteration.end[number]).reshape(-1, *rest)
+        if lane.is_host:
+            self._fill_host(lane.tasks, ends, where)
+            return
+        self._put(self.end, lane.tasks, where, ends)
+        starts = np.asarray(iteration.start[number]).reshape(-1, *rest)
+        self._put(self.start, lane.tasks, where, starts)
+        for position, meeting in lane.meetings.items():
+            together = iteration.rendezvous[meeting]
+            lanes = [lane for lane, _ in self.graph.meetings[meeting].places]
+            member = 0 if len(together) == 1 else lanes.index(number)
+            self.wait[lane.tasks[position], where] = together[member] - starts[position]
+
+    def _fill_host(self, tasks: NDArray[np.int64], ends: Floats, where: Where) -> None:
+        ran = self.is_host[tasks]
+        hosts, launched = tasks[ran], tasks[~ran]
+        self._put(self.end, hosts, where, ends[ran])
+        self._put(self.start, hosts, where, ends[ran] - self.device[hosts][:, where])
+        self._put(self.issue_end, launched, where, ends[~ran])
+        begun = ends[~ran] - self.issue[launched][:, where]
+        self._put(self.issue_start, launched, where, begun)
+
+    @staticmethod
+    def _put(target: Floats, tasks: NDArray[np.int64], where: Where, values: Floats) -> None:
+        if isinstance(where, slice):
+            target[tasks] = values
+        else:
+            target[tasks[:, None], where] = values
