@@ -55,27 +55,38 @@ def contended(graph: Graph, base: Durations, run: Callable[[Durations], Timeline
     ranks disturbs nobody. A launch-bound task is active for the share of time it works.
     """
     lanes = [_Lanes(cls, graph.program.overlap) for cls in graph.program.classes]
-    durations = base
+    scenarios = np.arange(base.scenarios)  # that still change
+    found = [
+        _full(d, cls, graph) for d, cls in zip(base.device, graph.program.classes, strict=True)
+    ]
     for number in range(MAX_PASSES):
-        timeline = run(durations)
+        own = base.take(scenarios)
+        timeline = run(replace(own, device=tuple(f[:, scenarios] for f in found)))
         step = 1.0 if number < FULL_STEPS else 0.5
-        device, moved = [], []
-        for c, seconds in enumerate(base.device):
+        moves = np.zeros(len(scenarios), dtype=bool)
+        for c, seconds in enumerate(own.device):
             lost, pace = _lost(lanes[c], timeline, c)
-            current = np.broadcast_to(durations.device[c], lost.shape)
+            current = found[c][:, scenarios]
             missing = seconds + lost - current
             limit = SETTLED * timeline.iteration_s.reshape(-1, *(1,) * (missing.ndim - 2))
-            moved.append(_by_scenario(np.abs(missing) > limit))
-            device.append(np.maximum(seconds, current + step * missing / pace))
-        if not np.any(moved):
-            return timeline
-        durations = replace(base, device=tuple(device))
-    return replace(timeline, is_settled=timeline.is_settled & ~np.any(moved, axis=0))
+            others = tuple(n for n in range(missing.ndim) if n != 1)
+            moves |= (np.abs(missing) > limit).any(axis=others)
+            found[c][:, scenarios] = np.maximum(seconds, current + step * missing / pace)
+        still = scenarios[moves]
+        if not len(still):
+            break
+        scenarios = still
+    if len(timeline.iteration_s) < base.scenarios or len(still):
+        timeline = run(replace(base, device=tuple(found)))
+    is_settled = timeline.is_settled.copy()
+    is_settled[still] = False
+    return replace(timeline, is_settled=is_settled)
 
 
-def _by_scenario(moved: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    others = tuple(n for n in range(moved.ndim) if n != 1)
-    return np.asarray(moved.any(axis=others), dtype=bool)
+def _full(device: Floats, cls: RankClass, graph: Graph) -> Floats:
+    """A copy with the axis of ranks, if there is one, at full length."""
+    ranks = (cls.multiplicity,) if graph.unfold else ()
+    return np.broadcast_to(device, (*device.shape[:2], *ranks)).copy()
 
 
 @dataclass(frozen=True, slots=True)

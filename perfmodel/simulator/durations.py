@@ -26,6 +26,14 @@ class Durations:
     issue: tuple[Floats, ...]
     scenarios: int
 
+    def take(self, chosen: NDArray[np.int64]) -> Durations:
+        """The same of some of the scenarios."""
+        return Durations(
+            device=tuple(d[:, chosen] for d in self.device),
+            issue=tuple(d[:, chosen] for d in self.issue),
+            scenarios=len(chosen),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LaneDurations:

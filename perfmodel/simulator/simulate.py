@@ -14,8 +14,8 @@ from perfmodel.simulator.schedule import schedule
 from perfmodel.simulator.steady import steady_state
 from perfmodel.simulator.timeline import Timeline, assemble
 
-# Plans settle within a handful of iterations; what has not by then repeats in a longer cycle.
-MAX_ITERATIONS = 40
+# Plans settle within a handful of iterations; this gives longer cycles three tries.
+MAX_ITERATIONS = 60
 
 
 def simulate(
@@ -28,7 +28,7 @@ def simulate(
     priced : PricedProgram
         Durations (num_tasks, scenarios) by class, or (num_tasks, scenarios, multiplicity).
     max_iterations : int
-        Iterations after which the mean of the last ones is taken instead of waiting on.
+        Iterations after which the last one is reported although it had not settled.
     unfold : bool
         Simulate every rank on its own with its true communicators, even where ranks are equal.
         Always done where durations differ by rank.

@@ -4,7 +4,7 @@ Without contention one iteration is a max-plus linear map x(k+1) = A x(k) of whe
 stand. Two facts are used. If every component advances by a constant amount of its own, and the
 fastest growing of them sets the pace of the last end, then no later iteration differs. And if the
 map only repeats every c iterations with mean period p, then max over i < c of x(k-i) + i p is a
-state that repeats every iteration (its image is itself plus p), so the last pass starts there.
+state that repeats every iteration (its image is itself plus p), so it goes on from there.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ Floats = NDArray[np.float64]
 CONVERGED = 1e-11
 # Iterations averaged where the period repeats in a longer cycle: a multiple of 2, 3, 4 and 6.
 CYCLE = 12
+# Leaves room for a few iterations that are not like those to come, and for CYCLE that are.
+AVERAGE_EVERY = 16
 # Iterations at rest that a path from a launch to the end of a kernel may take: one on the thread,
 # one on the stream. Launch queues that reach further back do not set the pace.
 RELEVANT_QUEUE = 2
@@ -47,7 +49,7 @@ class Steady:
 
 
 def steady_state(graph: Graph, evaluator: Evaluator, *, max_iterations: int) -> list[Steady]:
-    """Iterate until every scenario has settled, or `max_iterations` times and a cycle more.
+    """Iterate until every scenario has settled, at most `max_iterations` times.
 
     Scenarios leave as soon as they settle, so that one is not affected by the others.
     """
@@ -57,16 +59,15 @@ def steady_state(graph: Graph, evaluator: Evaluator, *, max_iterations: int) -> 
         loop.advance()
         return [loop.leave(np.ones(len(loop.scenarios), dtype=bool), is_settled=True)]
     parts = []
-    for n in range(max_iterations + CYCLE):
-        if n == max_iterations:
+    for n in range(max_iterations):
+        if n and n % AVERAGE_EVERY == 0:
             loop.average()
         loop.advance()
         if loop.is_settled.any():
             parts.append(loop.leave(loop.is_settled, is_settled=True))
             if not len(loop.scenarios):
                 return parts
-        if n < max_iterations:
-            loop.skip_ahead()
+        loop.skip_ahead()
     parts.append(loop.leave(~loop.is_settled, is_settled=False))
     return parts
 
