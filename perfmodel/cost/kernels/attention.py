@@ -12,6 +12,9 @@ SHAPE = ("causal", "batch", "seq_len", "num_heads", "num_kv_heads", "head_dim", 
 
 _QUERY_TILES = ((128, 1, 1.0), (64, 1, 0.8))  # query rows of one block: flash kernels use both
 _KEY_TAIL = 64.0  # one key tile of prologue, epilogue and masking
+_EXPONENTIALS_PER_CLOCK = 16.0  # of one SM: special function units, every generation since Volta
+_EXPOSED = 0.5  # share of them that matrix work does not hide; with the next, by cross-validation
+_BLOCK_CLOCKS = 2500.0  # start, first loads and end of one block
 
 
 def describe(rows: Rows) -> physics.Work:
@@ -23,16 +26,24 @@ def describe(rows: Rows) -> physics.Work:
     keys = np.where(causal > 0, (s + 1.0) / 2.0, s)
     keys = np.where(window > 0, np.minimum(keys, window), keys)
     depth = keys + _KEY_TAIL
-    compute = physics.tiled_compute(
-        s, np.ones_like(s), 4.0 * depth * dim, batch * heads, device, _QUERY_TILES
+    blocks = np.ceil(s / 64) * batch * heads
+    exponentials = 64.0 * blocks * depth / (
+        device.num_sms * device.clock_hz * _EXPONENTIALS_PER_CLOCK
+    )
+    compute = (
+        physics.tiled_compute(
+            s, np.ones_like(s), 4.0 * depth * dim, batch * heads, device, _QUERY_TILES
+        )
+        + _EXPOSED * exponentials
+        + _BLOCK_CLOCKS / device.clock_hz * np.ceil(blocks / device.num_sms)
     )
     queries = batch * heads * s * dim
     num_bytes = queries * (size + 2.0) + 2.0 * batch * kv_heads * s * dim * size
     flop_s = 4.0 * batch * heads * s * keys * dim / device.peak_flop_per_s
-    blocks = np.ceil(s / 128) * batch * heads
     features = {
         "intensity": np.log2(flop_s / (num_bytes / device.bytes_per_s)),
         "tiling_loss": np.log2(compute / flop_s),
+        "exponentials": np.log2(exponentials / flop_s),
         "in_cache": physics.cache_feature(num_bytes, device),
         "kv_in_cache": physics.cache_feature(2.0 * batch * kv_heads * s * dim * size, device),
         "log_seq": np.log2(s), "log_keys": np.log2(keys), "log_dim": np.log2(dim),
@@ -40,7 +51,7 @@ def describe(rows: Rows) -> physics.Work:
         np.log2(heads / kv_heads), "causal": causal, "windowed": (window > 0) * 1.0,
         "window_share": np.where(window > 0, np.minimum(window / s, 1.0), 1.0),
         "align_seq": physics.alignment(s),
-        **physics.wave_features(blocks, device.num_sms, "tile128"),
+        **physics.wave_features(np.ceil(s / 128) * batch * heads, device.num_sms, "tile128"),
         **physics.wave_features(
             np.ceil(s / 64) * batch * heads, device.num_sms, "tile64"
         ),
@@ -50,4 +61,5 @@ def describe(rows: Rows) -> physics.Work:
         "log_tokens": np.log2(batch * s), "log_flop": np.log2(batch * heads * s * keys * dim),
         "log_bytes": np.log2(num_bytes),
     }  # fmt: skip
-    return physics.Work(compute_s=compute, num_bytes=num_bytes, features=features, sizes=sizes)
+    moved = physics.warm_bytes(num_bytes, device)
+    return physics.Work(compute_s=compute, num_bytes=moved, features=features, sizes=sizes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.cost.kernels import physics
-from perfmodel.cost.kernels.rows import Rows
+from perfmodel.cost.kernels.rows import Rows, Vector
 
 OPS = ("linear", "bmm")
 SHAPE = ("batch", "m", "n", "k")
@@ -21,7 +21,10 @@ _VECTOR_TILES = (
     (64, 64, 0.58), (128, 32, 0.36), (32, 128, 0.36), (32, 32, 0.33), (128, 16, 0.19),
     (16, 128, 0.19), (128, 8, 0.11), (8, 128, 0.11),
 )  # fmt: skip
-_K_TAIL = 64.0  # prologue and epilogue of a tile, in steps of k
+# Prologue and epilogue of a tile in steps of k, and the clocks a wave needs besides: by
+# cross-validation on GPUs (matrix units outrun their loads, vector units hardly notice).
+_TENSOR_OVERHEAD = (64.0, 1000.0)
+_VECTOR_OVERHEAD = (8.0, 0.0)
 _SPLIT_K = (1.0, 2.0, 4.0, 8.0)  # ways to split k when the output has few tiles
 _SPLIT_COST = 0.9  # share of the speed left per doubling: partial sums are written and added
 
@@ -32,8 +35,11 @@ def describe(rows: Rows) -> physics.Work:
     size, device = rows.element_bytes, rows.device
     operands = batch * (m * k + k * n) * size
     num_bytes = operands + batch * m * n * np.maximum(size, 2.0)
+    is_vector = np.asarray(rows.labels["dtype"] == "fp32", dtype=bool)
     compute = np.where(
-        rows.labels["dtype"] == "fp32", _best(rows, _VECTOR_TILES), _best(rows, _TENSOR_TILES)
+        is_vector,
+        _best(rows, _VECTOR_TILES, *_VECTOR_OVERHEAD),
+        _best(rows, _TENSOR_TILES, *_TENSOR_OVERHEAD),
     )
     flop_s = 2.0 * batch * m * n * k / device.peak_flop_per_s
     small, large = m * 1.0, n * 1.0
@@ -62,13 +68,16 @@ def describe(rows: Rows) -> physics.Work:
     return physics.Work(compute_s=compute, num_bytes=num_bytes, features=features, sizes=sizes)
 
 
-def _best(rows: Rows, tiles: tuple[tuple[int, int, float], ...]) -> physics.Vector:
+def _best(
+    rows: Rows, tiles: tuple[tuple[int, int, float], ...], k_tail: float, wave_clocks: float
+) -> Vector:
     """Best tiling and split of k."""
     m, n, k, batch = (rows.shape[c] for c in ("m", "n", "k", "batch"))
     best = np.full(m.shape, np.inf)
     for split in _SPLIT_K:
-        depth = np.ceil(k / split) + _K_TAIL
+        depth = np.ceil(k / split) + k_tail
         cost = _SPLIT_COST ** np.log2(split)
         one = physics.tiled_compute(m, n, 2.0 * depth, batch * split, rows.device, tiles)
         best = np.minimum(best, one / cost)
-    return best
+    waves = np.ceil(np.ceil(m / 128) * np.ceil(n / 128) * batch / rows.device.num_sms)
+    return best + wave_clocks / rows.device.clock_hz * waves

@@ -11,6 +11,9 @@ from perfmodel.cost.kernels.rows import Device, Vector
 # Smooth maximum of compute and memory time: 1 adds them, infinity takes the larger. Kernels
 # overlap the two well but not perfectly; 3 lies between and costs at most 26 % at the ridge.
 OVERLAP_POWER = 3.0
+# Read bandwidth of L2 over DRAM is about 3 from Volta to Blackwell; by cross-validation on GPUs.
+L2_COST = 0.3
+WARM_FRACTION = 0.5  # of L2: it is two partitions on A100 and later, each holding its own copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,18 @@ def tiled_compute(
     return best
 
 
+def warm_bytes(num_bytes: Vector, device: Device) -> Vector:
+    """Traffic in DRAM bytes when half the L2 already holds what the kernel touches.
+
+    Notes
+    -----
+    Tables are measured with warm caches. A byte found in L2 costs `L2_COST` of one from DRAM, which
+    bounds by how much a prediction may beat the DRAM roofline (`WARM_CACHE_FACTOR`).
+    """
+    hit = np.minimum(1.0, WARM_FRACTION * device.l2_bytes / num_bytes)
+    return num_bytes * (1.0 - hit * (1.0 - L2_COST))
+
+
 def wave_features(blocks: Vector, num_sms: Vector, name: str) -> dict[str, Vector]:
     """Logarithm of the wave count, and how full the waves are."""
     waves = blocks / num_sms
@@ -77,7 +92,7 @@ def alignment(size: Vector, limit: int = 8) -> Vector:
     """Power of two that divides `size`, capped: 0 for odd, `limit` for multiples of 2**limit."""
     whole = size.astype(np.int64)
     low = whole & -whole
-    return np.minimum(np.log2(np.maximum(low, 1)), limit)
+    return np.asarray(np.minimum(np.log2(np.maximum(low, 1)), limit), dtype=np.float64)
 
 
 def padding(size: Vector, tile: int) -> Vector:

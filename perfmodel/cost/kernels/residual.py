@@ -78,7 +78,7 @@ class Trees:
             goes_right = flat[first + self.feature[state]] > self.code[state]
             state += self.left[state]
             state += goes_right
-        return self.value[state].sum(axis=1, dtype=np.float64)
+        return np.asarray(self.value[state].sum(axis=1, dtype=np.float64))
 
     def _predict_large(self, matrix: NDArray[np.float32]) -> Vector:
         import xgboost
@@ -99,7 +99,7 @@ class Trees:
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], prefix: str) -> Trees:
         """Inverse of `arrays`."""
         names = ("feature", "code", "left", "value", "roots", "thresholds", "offsets")
-        kept = {name: arrays[f"{prefix}.{name}"] for name in names}
+        kept: dict[str, Any] = {name: arrays[f"{prefix}.{name}"] for name in names}
         return cls(**kept, depth=int(arrays[f"{prefix}.depth"]))
 
 

@@ -66,11 +66,15 @@ def silicon_of(gpu: Gpu) -> str:
 
 
 def peak_for(gpu: Gpu, dtype: str) -> float:
-    """Dense peak of `dtype`; formats a GPU lacks run on its fp32 unit."""
+    """Dense peak of `dtype`; formats a GPU lacks are widened to 16 or 32 bits."""
     wanted = Dtype(dtype)
     if wanted is Dtype.FP32:  # eager fp32 with TF32 off runs on the vector units (or AMD's matrix)
         return gpu.peak_flop_per_s.get(Dtype.FP32, gpu.vector_flop_per_s)
-    return gpu.peak(wanted)
+    for candidate in (wanted, Dtype.FP8, Dtype.BF16, Dtype.FP16):
+        is_wide_enough = candidate.num_bytes >= wanted.num_bytes
+        if is_wide_enough and candidate in gpu.peak_flop_per_s:
+            return gpu.peak_flop_per_s[candidate]
+    return gpu.peak_flop_per_s.get(Dtype.FP32, gpu.vector_flop_per_s)
 
 
 def resolve_gpus(names: Iterable[str]) -> dict[str, Gpu]:
@@ -78,8 +82,15 @@ def resolve_gpus(names: Iterable[str]) -> dict[str, Gpu]:
     return {name: resolve_gpu(name)[0] for name in sorted(set(names))}
 
 
-def make_rows(shape: Mapping[str, Vector], gpu_names: Labels, labels: Mapping[str, Labels]) -> Rows:
+def make_rows(
+    shape: Mapping[str, Vector],
+    gpu_names: Labels,
+    labels: Mapping[str, Labels],
+    known: Mapping[str, Gpu] | None = None,
+) -> Rows:
     """Rows from shape columns, GPU spellings and labels ("op", "dtype" and, where known, others).
+
+    `known` maps names to GPUs; without it they are looked up in the catalogue.
 
     Raises
     ------
@@ -90,7 +101,7 @@ def make_rows(shape: Mapping[str, Vector], gpu_names: Labels, labels: Mapping[st
     """
     n = len(gpu_names)
     pairs, inverse = _distinct(gpu_names, labels["dtype"])
-    gpus = resolve_gpus(p[0] for p in pairs)
+    gpus = known if known is not None else resolve_gpus(p[0] for p in pairs)
     figures = np.array([_figures(gpus[name], dtype) for name, dtype in pairs]).reshape(-1, 8)
     table = figures[inverse]
     filled = {

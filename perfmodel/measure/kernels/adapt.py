@@ -66,12 +66,10 @@ def _adapt_kind(model: LearnedModel, part: Checked) -> LearnedModel:
     work = part.family.describe(part.rows)
     physics = efficiency.log_seconds(work, part.rows.device.bytes_per_s, prior)
     trees = before.log_seconds - physics
-    values = efficiency.fit(
-        work, part.rows.device.bytes_per_s, part.log_measured - trees, prior
-    )
+    values = efficiency.fit(work, part.rows.device.bytes_per_s, part.log_measured - trees, prior)
     kind = Kind(
         gpu=labels["gpu"], silicon=labels["silicon"], architecture=labels["architecture"],
-        dtype=labels["dtype"], op=labels["op"], values=tuple(np.round(values, 5).tolist()),  # type: ignore[arg-type]
+        dtype=labels["dtype"], op=labels["op"], values=tuple(np.round(values, 5).tolist()),
         rows=len(part.index), is_adapted=True,
     )  # fmt: skip
     others = [

@@ -38,8 +38,8 @@ _CONVOLUTION = TreeRecipe(
 )
 # Few GPUs: shallow trees that must agree across parts.
 _TRANSFER = TreeRecipe(
-    num_trees=200, depth=6, learning_rate=0.1, min_child_weight=20, column_fraction=0.5,
-    max_rows=100_000,
+    num_trees=150, depth=6, learning_rate=0.1, min_child_weight=20, column_fraction=0.5,
+    max_rows=60_000,
 )  # fmt: skip
 
 _RECIPES: Mapping[str, Recipe] = {

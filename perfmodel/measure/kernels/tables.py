@@ -200,7 +200,7 @@ def _numbers(
 def _texts(frame: pd.DataFrame, column: str, mine: NDArray[np.int64]) -> Labels:
     if column not in frame.columns:
         return np.full(len(mine), "", dtype=object)
-    return frame[column].iloc[mine].to_numpy(dtype=object)
+    return np.asarray(frame[column].iloc[mine], dtype=object)
 
 
 def _measured(

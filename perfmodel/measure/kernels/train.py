@@ -146,7 +146,7 @@ def _even_weight(rows: Rows) -> Vector:
     weight = 1.0 / np.bincount(inverse, minlength=len(silicon))[inverse]
     is_other = np.array([a.startswith("cdna") for a in rows.labels["architecture"]])
     weight = np.where(is_other, _OTHER_VENDOR_WEIGHT * weight, weight)
-    return weight * len(weight) / weight.sum()
+    return np.asarray(weight * len(weight) / weight.sum())
 
 
 def boost(
