@@ -102,13 +102,11 @@ class CollectiveModel:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         size = np.exp(_LOG_SIZES)
         closed = np.log(closed_form_seconds(kind, size, path, dtype))
+        own = correction(self._own, kind, path, dtype, size)
+        if own is not None:
+            return _rising(closed + own.log_ratio, size), own.log_sigma
         fitted = closed + self.residual.log_ratio(kind, size, path, dtype)
-        fitted = np.maximum.accumulate(fitted)
-        sigma = self.residual.log_sigma(kind, size, path, dtype)
-        own = correction(self._own, self.residual, kind, path, dtype, size)
-        if own is None:
-            return fitted, sigma
-        return _rising(fitted + own.log_ratio, size), np.minimum(sigma, own.log_sigma)
+        return np.maximum.accumulate(fitted), self.residual.log_sigma(kind, size, path, dtype)
 
     def _warnings(self, paths: dict[GroupShape, CommPath]) -> tuple[str, ...]:
         if not self.residual.coefficients and any(p.num_ranks > 1 for p in paths.values()):
