@@ -1,6 +1,7 @@
 """When each task runs: engine, timeline, critical path."""
 
+from perfmodel.simulator.critical_path import CriticalPath, Segment, SegmentKind
 from perfmodel.simulator.simulate import simulate
 from perfmodel.simulator.timeline import Timeline
 
-__all__ = ["Timeline", "simulate"]
+__all__ = ["CriticalPath", "Segment", "SegmentKind", "Timeline", "simulate"]

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.errors import DeadlockError, InputError
+from perfmodel.errors import InputError
 from perfmodel.program.records import Program, RankClass, Task, TaskKind
-from perfmodel.program.work import Collective
-from perfmodel.simulator.groups import Circle, circles_of, owners_of_ranks
+from perfmodel.simulator.groups import Circle
+from perfmodel.simulator.matching import matched
 
 Place = tuple[int, int]  # lane, position in it
 Ints = NDArray[np.int64]
@@ -108,7 +108,8 @@ def compile_graph(program: Program, *, unfold: bool) -> Graph:
         found, added = _class_lanes(owner, tasks, len(drafts))
         places.append(found)
         drafts.extend(added)
-    meetings = _meetings(program, columns, places, unfold=unfold)
+    groups = [tasks.groups for tasks in columns]
+    meetings = _meetings(matched(program, groups, unfold=unfold), places)
     at_lane: dict[int, dict[int, int]] = {}
     for number, meeting in enumerate(meetings):
         for lane, position in meeting.places:
@@ -311,89 +312,13 @@ def _fill_host(back: Ints, freed: Ints, is_host: NDArray[np.bool_]) -> tuple[Int
 
 
 def _meetings(
-    program: Program, columns: list[_Tasks], places: list[ClassPlaces], *, unfold: bool
+    circles: list[tuple[Circle, list[list[int]]]], places: list[ClassPlaces]
 ) -> list[Meeting]:
-    issued: dict[str, dict[int, list[int]]] = {}  # kind -> class -> tasks
-    for c, tasks in enumerate(columns):
-        for t, group in enumerate(tasks.groups):
-            if group is not None:
-                issued.setdefault(group, {}).setdefault(c, []).append(t)
-    owners = owners_of_ranks(program.classes)
     meetings: list[Meeting] = []
-    for kind, by_class in issued.items():
-        circles = circles_of(program, kind, owners)
-        _check_members(program, kind, by_class, circles)
-        for circle in circles:
-            lists = [by_class.get(c, []) for c in circle.classes]
-            _check_order(program, circle, lists)
-            if not unfold:
-                _check_uniform(program, circle)
-                if len(lists) == 1:
-                    continue  # equal ranks arrive together: an ordinary task
-            spots = [
-                zip(places[c].lane[own].tolist(), places[c].position[own].tolist(), strict=True)
-                for c, own in zip(circle.classes, lists, strict=True)
-            ]
-            meetings.extend(Meeting(circle, where) for where in zip(*spots, strict=True))
+    for circle, lists in circles:
+        spots = [
+            zip(places[c].lane[own].tolist(), places[c].position[own].tolist(), strict=True)
+            for c, own in zip(circle.classes, lists, strict=True)
+        ]
+        meetings.extend(Meeting(circle, where) for where in zip(*spots, strict=True))
     return meetings
-
-
-def _check_members(
-    program: Program, kind: str, issuing: Mapping[int, list[int]], circles: tuple[Circle, ...]
-) -> None:
-    known = {c for circle in circles for c in circle.classes}
-    for c, tasks in issuing.items():
-        if c not in known:
-            cls = program.classes[c]
-            raise InputError(
-                f"task {cls.tasks[tasks[0]].name!r} of {rank_name(cls)} uses group {kind!r}, "
-                "of which it is no member"
-            )
-
-
-def _check_uniform(program: Program, circle: Circle) -> None:
-    if not circle.is_uniform:
-        names = ", ".join(repr(program.classes[c].name) for c in circle.classes)
-        raise InputError(
-            f"group {circle.kind!r} joins the classes {names} in communicators of different "
-            "make-up: one rank cannot stand for its class (simulate with unfold=True)"
-        )
-
-
-def _check_order(program: Program, circle: Circle, lists: list[list[int]]) -> None:
-    """Members must issue the same number and kinds of collectives."""
-    classes = [program.classes[c] for c in circle.classes]
-    counts = [len(tasks) for tasks in lists]
-    if min(counts) != max(counts):
-        most, least = counts.index(max(counts)), counts.index(min(counts))
-        unmatched = classes[most].tasks[lists[most][counts[least]]].name
-        raise DeadlockError(
-            f"{rank_name(classes[most])} issues {counts[most]} collectives on group "
-            f"{circle.kind!r} but {rank_name(classes[least])} issues {counts[least]}: "
-            f"{unmatched!r} waits forever"
-        )
-    if len(classes) == 1:
-        return
-    for number, tasks in enumerate(zip(*lists, strict=True)):
-        kinds = [_collective_kind(cls.tasks[t]) for cls, t in zip(classes, tasks, strict=True)]
-        for other in range(1, len(kinds)):
-            if None not in (kinds[0], kinds[other]) and kinds[0] != kinds[other]:
-                first, second = (classes[i].tasks[tasks[i]] for i in (0, other))
-                raise DeadlockError(
-                    f"collective {number + 1} on group {circle.kind!r} is {kinds[0]} "
-                    f"{first.name!r} on {rank_name(classes[0])} but {kinds[other]} "
-                    f"{second.name!r} on {rank_name(classes[other])}"
-                )
-
-
-def _collective_kind(task: Task) -> str | None:
-    for item in task.work:
-        if isinstance(item.work, Collective):
-            return str(item.work.kind)
-    return None
-
-
-def rank_name(cls: RankClass) -> str:
-    """A class by its first rank and its name, for messages."""
-    more = f" and {cls.multiplicity - 1} more" if cls.multiplicity > 1 else ""
-    return f"rank {int(cls.ranks[0])}{more} ({cls.name})"

@@ -114,3 +114,9 @@ def _circle(
         group_of=tuple(group[ranks] for ranks in numbers),
         is_uniform=is_uniform,
     )
+
+
+def rank_name(cls: RankClass) -> str:
+    """A class by its first rank and its name, for messages."""
+    more = f" and {cls.multiplicity - 1} more" if cls.multiplicity > 1 else ""
+    return f"rank {int(cls.ranks[0])}{more} ({cls.name})"

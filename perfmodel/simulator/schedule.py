@@ -11,7 +11,8 @@ from collections import deque
 from enum import IntEnum
 
 from perfmodel.errors import DeadlockError
-from perfmodel.simulator.compile import NOBODY, Graph, Lane, rank_name
+from perfmodel.simulator.compile import NOBODY, Graph, Lane
+from perfmodel.simulator.groups import rank_name
 
 
 class Op(IntEnum):

@@ -19,6 +19,8 @@ from perfmodel.simulator.iteration import Iteration
 from perfmodel.simulator.path_walk import critical_path
 from perfmodel.simulator.steady import Steady
 
+__all__ = ["CriticalPath", "Timeline", "assemble"]
+
 Floats = NDArray[np.float64]
 Where: TypeAlias = slice | NDArray[np.int64]  # scenarios
 
