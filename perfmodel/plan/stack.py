@@ -32,6 +32,7 @@ class Stack:
     # Data parallel
     gradient_bucket_bytes: float = 25 * 1024**2
     overlaps_gradients: bool = True  # reduction beside backward
+    gradient_overlap_fraction: float = 1.0  # share of the reduction that is issued before it ends
     overlaps_parameter_gather: bool = False  # distributed optimiser: gather beside forward
     gradient_dtype: Dtype | None = None  # on the wire; None: that of the gradients
     clip_passes: float = 0.0  # extra bytes per parameter for the gradient norm

@@ -100,10 +100,16 @@ class DataParallel:
         total = chunk.trained_parameters * self.gradient_bytes
         return max(1, ceil(total / self.stack.gradient_bucket_bytes))
 
-    def reductions(self, chunk: Chunk, *, buckets: int = 1) -> list[Reduction]:
-        """Collectives that sum the gradients of `chunk`, in `buckets` equal parts."""
+    @property
+    def overlap_fraction(self) -> float:
+        """Share of the gradient reduction that is issued while backward still runs."""
+        return self.stack.gradient_overlap_fraction if self.stack.overlaps_gradients else 0.0
+
+    def reductions(self, chunk: Chunk) -> list[Reduction]:
+        """Collectives that sum the gradients of `chunk`, in equal buckets."""
         if self.size == 1:
             return []
+        buckets = self.bucket_count(chunk)
         experts = chunk.expert_parameters if self.plan.ep > 1 else 0.0
         out: list[Reduction] = []
         for parameters, kind in (
@@ -126,6 +132,25 @@ class DataParallel:
             cause=Cause.DP_COMM,
         )
         return Reduction(work, float(buckets), kind)
+
+    def reduce(
+        self, tasks: TaskList, chunks: Sequence[Chunk], after: int, *, share: float
+    ) -> list[int]:
+        """Append reductions of a share of the gradients of `chunks`, once task `after` ended."""
+        if share <= 0:
+            return []
+        return [
+            tasks.collective(
+                "reduce_gradients",
+                reduction.work,
+                reduction.group,
+                count=reduction.count * share,
+                waits=[after],
+                phase=Pass.BACKWARD,
+            )
+            for chunk in chunks
+            for reduction in self.reductions(chunk)
+        ]
 
     def update(self, tasks: TaskList, chunks: Sequence[Chunk], waits: Sequence[int]) -> list[int]:
         """Append clipping, optimiser, parameter gather and serial host work.

@@ -101,9 +101,16 @@ class PipelineLowering:
         state = _StageState(tasks)
         schedule = self.plan.schedule
         order = stage_order(schedule, stage, self.plan.pp, self.count, self.num_chunks)
-        for slot in order:
+        # all but the last backward have run when overlapped reductions may start
+        overlapped = self.dp.overlap_fraction if len(order) > 1 else 0.0
+        for slot in order[:-1]:
             self._slot(state, stage, slot, chunks[slot.chunk], transfer)
-        ends = self._reduce(tasks, chunks, state.computed[-1])
+        early: list[int] = []
+        if overlapped:
+            early = self.dp.reduce(tasks, chunks, state.computed[-1], share=overlapped)
+        self._slot(state, stage, order[-1], chunks[order[-1].chunk], transfer)
+        ends = self.dp.reduce(tasks, chunks, state.computed[-1], share=1 - overlapped)
+        ends.extend(early)
         self.dp.update(tasks, chunks, [state.computed[-1], *ends])
         return tasks
 
@@ -163,23 +170,6 @@ class PipelineLowering:
             waits=waits,
             phase=slot.direction,
         )
-
-    def _reduce(self, tasks: TaskList, chunks: list[Chunk], after: int) -> list[int]:
-        ends = []
-        for chunk in chunks:
-            buckets = self.dp.bucket_count(chunk)
-            for reduction in self.dp.reductions(chunk, buckets=buckets):
-                ends.append(
-                    tasks.collective(
-                        "reduce_gradients",
-                        reduction.work,
-                        reduction.group,
-                        count=reduction.count,
-                        waits=[after],
-                        phase=Pass.BACKWARD,
-                    )
-                )
-        return ends
 
 
 def add_context(tasks: TaskList, exchange: Stretch, waits: Sequence[int]) -> list[int]:

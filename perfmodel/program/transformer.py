@@ -122,10 +122,8 @@ def _replicated(
             waits=ring if index == len(stretches) - 1 else (),
             phase=Pass.BACKWARD,
         )
-        if stack.overlaps_gradients:
-            ends.extend(_reduce(tasks, dp, stretch, whole, last))
-    if not stack.overlaps_gradients:
-        ends = _reduce(tasks, dp, whole, whole, last)
+        ends.extend(dp.reduce(tasks, [stretch], last, share=dp.overlap_fraction))
+    ends.extend(dp.reduce(tasks, [whole], last, share=1 - dp.overlap_fraction))
     dp.update(tasks, [whole], [last, *ends])
     return tasks
 
@@ -136,7 +134,7 @@ def _stretches(
     """The model in forward order, cut where gradient buckets may close."""
     blocks = list(model.blocks())
     parts = 1
-    if dp.stack.overlaps_gradients and dp.size > 1:
+    if dp.overlap_fraction > 0 and dp.size > 1:
         parts = min(dp.bucket_count(whole), MAX_STRETCHES, whole.num_layers)
     if parts == 1:
         return [whole]
@@ -151,19 +149,3 @@ def _ends(blocks: Sequence[Block]) -> tuple[list[Block], list[Block]]:
     """Blocks before the first layer and after the last one."""
     places = [i for i, block in enumerate(blocks) if block.is_layer]
     return list(blocks[: places[0]]), list(blocks[places[-1] + 1 :])
-
-
-def _reduce(tasks: TaskList, dp: DataParallel, chunk: Chunk, whole: Chunk, after: int) -> list[int]:
-    share = chunk.trained_parameters / max(whole.trained_parameters, 1.0)
-    buckets = max(1, round(dp.bucket_count(whole) * share))
-    return [
-        tasks.collective(
-            "reduce_gradients",
-            reduction.work,
-            reduction.group,
-            count=reduction.count,
-            waits=[after],
-            phase=Pass.BACKWARD,
-        )
-        for reduction in dp.reductions(chunk, buckets=buckets)
-    ]
