@@ -29,6 +29,7 @@ class Stack:
     host_op_s: float = 10e-6  # one operator issued by the framework
     host_step_s: float = 0.0  # serial host work per iteration, the device idle
     moe_launches_per_expert: float = 25.0  # per local expert and layer, forward and backward
+    deduplicates_dispatch: bool = False  # a token crosses once to each node or rank it visits
     # Data parallel
     gradient_bucket_bytes: float = 25 * 1024**2
     overlaps_gradients: bool = True  # reduction beside backward

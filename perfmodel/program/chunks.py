@@ -141,11 +141,23 @@ class ChunkBuilder:
             return
         for op in operators:
             if isinstance(op, Experts):
-                size = self._activation_bytes(operators, op.hidden) * op.top_k
+                copies = op.top_k * self._distinct_fraction(op.top_k)
+                size = self._activation_bytes(operators, op.hidden) * copies
                 exchange = self._exchange(size)
                 # dispatch and combine, forward and backward
                 chunk.forward.add((exchange, 2.0), ops=2)
                 chunk.backward.add((exchange, 2.0), ops=2)
+
+    def _distinct_fraction(self, top_k: int) -> float:
+        """Share of the routed copies of a token that must cross, experts chosen evenly.
+
+        Of P places (nodes of the group, else ranks) a token visits P(1 - (1 - 1/P)^k) on average.
+        """
+        if not self.stack.deduplicates_dispatch:
+            return 1.0
+        shape = self.ep_shape
+        places = shape.num_nodes if shape.num_nodes > 1 else shape.num_ranks
+        return places * (1 - (1 - 1 / places) ** top_k) / top_k
 
     def _exchange(self, size: float) -> Collective:
         return Collective(

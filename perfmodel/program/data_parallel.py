@@ -123,7 +123,7 @@ class DataParallel:
     def _reduction(
         self, parameters: float, shape: GroupShape, kind: str, buckets: int
     ) -> Reduction:
-        scatters = self.is_sharded and self.shard_ranks == self.size and kind == "dp"
+        scatters = self.is_sharded and not self.has_replicas
         work = Collective(
             kind=CollectiveKind.REDUCE_SCATTER if scatters else CollectiveKind.ALL_REDUCE,
             num_bytes=parameters * self.gradient_bytes / buckets,
