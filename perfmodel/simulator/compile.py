@@ -99,8 +99,8 @@ def compile_graph(program: Program, *, unfold: bool) -> Graph:
     DeadlockError
         If members of a communicator issue different numbers or kinds of collectives.
     """
-    if not program.classes:
-        raise InputError("the program has no rank classes")
+    if not any(cls.tasks for cls in program.classes):
+        raise InputError("the program has no tasks")
     places: list[ClassPlaces] = []
     drafts: list[_Draft] = []
     columns = [_read(cls.tasks) for cls in program.classes]

@@ -75,7 +75,8 @@ def durations_of(priced: PricedProgram, graph: Graph) -> Durations:
     num = len(priced.program.classes)
     if len(priced.device_s) != num or len(priced.dispatch_s) != num:
         raise InputError(f"durations are given for {len(priced.device_s)} of {num} rank classes")
-    scenarios = max(np.shape(a)[1] for a in (*priced.device_s, *priced.dispatch_s))
+    widths = [np.shape(a)[1:2] for a in (*priced.device_s, *priced.dispatch_s)]
+    scenarios = max((n for width in widths for n in width), default=1)
     device = tuple(_checked(priced.device_s, c, graph, scenarios) for c in range(num))
     dispatch = tuple(_checked(priced.dispatch_s, c, graph, scenarios) for c in range(num))
     return Durations(device=device, issue=dispatch, scenarios=scenarios)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,14 @@ Track = tuple[int, int]  # process, thread
 _DIGITS = 5
 
 
-def write_perfetto(timeline: Timeline, path: str | Path, *, scenario: int = 0) -> None:
+def write_perfetto(timeline: Timeline, path: str | PathLike[str], *, scenario: int = 0) -> None:
     """Write one iteration of `timeline` as Chrome trace JSON.
 
     Parameters
     ----------
     timeline : Timeline
         Where ranks were simulated one by one, the first rank of each class is shown.
-    path : str or Path
+    path : str or path-like
         File to write; replaced if it exists.
     scenario : int
         Which scenario.
