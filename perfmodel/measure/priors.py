@@ -42,7 +42,7 @@ _BY_CAUSE = {
 _OTHER = 0.25
 # A stack's own share on top of the class-level value of its cause: what one profile differs from
 # the next, where its passes and policies are already counted.
-_STACK_SHARE = 0.8
+_STACK_SHARE = 0.6
 
 
 def prior_log_sigma(name: str) -> float:

@@ -114,12 +114,15 @@ class Rules:
 def _logits_bytes(precision: Precision, stack: Stack) -> float:
     """Bytes per logit at the peak of the loss.
 
-    Megatron's vocabulary-parallel loss works in place on an fp32 copy: 16-bit logits, copy, 16-bit
-    gradient make 2 + 4 + 2. torch's cross entropy, which needs the whole vocabulary on every rank
-    (option `splits_loss` is off), keeps fp32 logits, log-softmax and gradient apart. A fp32 run
-    has no 16-bit tensors.
+    A fused loss (option `fuses_loss`) writes the gradient over the logits; the copy is that of the
+    shifted sequence. Megatron's vocabulary-parallel loss works in place on an fp32 copy: 16-bit
+    logits, copy, 16-bit gradient make 2 + 4 + 2. torch's cross entropy, which needs the whole
+    vocabulary on every rank (option `splits_loss` is off), keeps fp32 logits, log-softmax and
+    gradient apart. A fp32 run has no 16-bit tensors.
     """
     small, fp32 = precision.activation.num_bytes, 4.0
+    if stack.options.get("fuses_loss", False):
+        return 2 * small
     in_place = bool(stack.options.get("splits_loss", False)) or stack.is_compiled
     wide = fp32 if in_place else 3 * fp32
     return wide + fp32 if small >= fp32 else 2 * small + wide
@@ -212,8 +215,8 @@ def _pointwise(operator: Pointwise, rules: Rules) -> float:
 
 
 def _input_bytes(op: str, rules: Rules) -> float:
-    if not op.endswith("_norm"):
-        return rules.activation_bytes
+    if op not in ("layer_norm", "rms_norm"):
+        return rules.activation_bytes  # autocast leaves batch norm in 16 bits
     if op == "rms_norm" and not rules.has_fused_rms_norm:
         # Written out in Python: an fp32 copy of the input, and the normalised value before its
         # cast back, are both operands of products.

@@ -130,12 +130,14 @@ def _stage_parts(stage: Stage, saved: dict[int, Saved], setting: _Setting) -> di
     boundary = next((s.boundary for s in saved.values()), 0.0)
     messages = 2 * boundary if plan.pp > 1 else 0.0  # one received, one being sent
     activations = plan.micro_batch * (held * in_flight + transient + messages)
+    losses = logits * plan.micro_batch
     parts = {
         Part.PARAMETERS: state.parameters,
         Part.GRADIENTS: state.gradients,
-        Part.OPTIMIZER: state.optimizer,
+        # What the step needs for itself takes the place of activations, which are gone by then.
+        Part.OPTIMIZER: state.optimizer + max(0.0, state.update - activations - losses),
         Part.ACTIVATIONS: activations,
-        Part.LOGITS: logits * plan.micro_batch,
+        Part.LOGITS: losses,
         Part.BUFFERS: state.buffers,
     }
     parts[Part.ALLOCATOR] = ALLOCATOR_SHARE * _total(parts)

@@ -27,9 +27,10 @@ _LAZY_SHARE = 0.5
 _NVLS_BY_YEAR = ((2022, 0.0), (2023, 1536 * MIB), (2024, 768 * MIB), (9999, 256 * MIB))
 _NVLS_ARCHITECTURES = {"hopper", "blackwell"}
 
-ALLOCATOR_SHARE = 0.04
+ALLOCATOR_SHARE = 0.06
 """Share of tensors lost to rounding and fragmentation: blocks over 10 MiB round to 2 MiB, smaller
-ones share 20 MiB segments; freed blocks of one size seldom serve another. 2-8 % is usual."""
+ones share 20 MiB segments; freed blocks of one size seldom serve another. Reserved memory, which
+is what a device shows, is usually 2-10 % above what tensors take."""
 
 
 def _by_year(table: tuple[tuple[int, float], ...], year: int) -> float:

@@ -34,12 +34,13 @@ _ZERO_BUCKET_ELEMENTS = 5e8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Bytes on one rank."""
+    """Bytes on one rank; `update` exists only during the optimiser's step, without activations."""
 
     parameters: float
     gradients: float
     optimizer: float
     buffers: float
+    update: float = 0.0
 
 
 def moment_bytes(optimizer: str) -> float:
@@ -127,7 +128,10 @@ def _low_precision(parameters: Parameters, workload: Workload, plan: Plan, stack
     precision = workload.precision
     weight = precision.activation.num_bytes
     if precision.compute in (Dtype.FP8, Dtype.MXFP8, Dtype.NVFP4):
-        weight += 2 * precision.compute.num_bytes  # quantised weights and their transposes
+        # Quantised weights and their transposes; a distributed optimiser gathers them in 8 bits
+        # and needs no 16-bit copy (Transformer Engine's fp8 parameters).
+        quantised = 2 * precision.compute.num_bytes
+        weight = quantised + (weight if plan.shard is Shard.NOTHING else 0.0)
     gradient = precision.activation.num_bytes
     master_gradient = 0.0
     if precision.activation is Dtype.BF16 and stack.options.get("accumulates_fp32", False):
@@ -140,8 +144,9 @@ def _low_precision(parameters: Parameters, workload: Workload, plan: Plan, stack
     return State(
         parameters=weight * (held + parameters.frozen),
         gradients=gradient * _sharded(parameters, plan, Shard.GRADIENTS),
-        optimizer=(master + master_gradient + moment_bytes(workload.optimizer)) * state,
+        optimizer=(master + moment_bytes(workload.optimizer)) * state,
         buffers=_zero_buffers(parameters, plan, stack, weight),
+        update=master_gradient * state,
     )
 
 

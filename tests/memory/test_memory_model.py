@@ -125,7 +125,7 @@ def test_model_state_matches_published_bytes_per_parameter(
 ) -> None:
     workload = Workload(name="x", model=gpt(), global_batch=64, precision=precision)
     state = model_state(Parameters(dense=1e9), workload, plan, stack_by_name(stack))
-    total = state.parameters + state.gradients + state.optimizer
+    total = state.parameters + state.gradients + state.optimizer + state.update
     assert total / 1e9 == pytest.approx(expected)
 
 
