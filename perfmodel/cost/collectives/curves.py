@@ -29,7 +29,7 @@ SWITCH_ZONE_BYTES = (256 * KIB, 16 * MIB)
 
 _SIGMA_FLOOR = 0.02  # repeats of one setting
 _SIGMA_SWITCH = 1.5  # times, inside the switch zone
-_SIGMA_BEYOND = 1.4  # times, beyond the largest measured size
+_SIGMA_BEYOND = 1.1  # times, beyond the largest measured size
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +15,10 @@ from perfmodel.cost.collectives.paths import comm_path
 from perfmodel.errors import InputError
 from perfmodel.hardware.records import Cluster
 from perfmodel.measure.collectives.frame import check_columns, dtype_of
+from perfmodel.measure.collectives.nccl_tests import import_nccl_tests
+from perfmodel.measure.collectives.param_comms import import_param_comms
 from perfmodel.measure.collectives.platforms import group_of
-from perfmodel.measure.collectives.table import Skip, kind_of
+from perfmodel.measure.collectives.table import ImportResult, Skip, kind_of, read_text
 from perfmodel.units import US
 
 if TYPE_CHECKING:
@@ -55,6 +60,45 @@ def own_curves(
             name = f"{values[0]} on {values[2]} ranks"
             skipped.append(Skip(name, 0, str(error)))
     return tuple(curves), tuple(skipped)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnLogs:
+    """Measurements for `CollectiveModel(own=...)`, and what to tell the user about them."""
+
+    curves: tuple[OwnCurve, ...]
+    notes: tuple[str, ...]
+    skipped: tuple[Skip, ...]
+    table: pd.DataFrame
+
+
+def read_own_logs(paths: Sequence[str | PathLike[str]], cluster: Cluster) -> OwnLogs:
+    """Curves from a user's nccl-tests or PARAM logs, for runs on `cluster`.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, or no row of any of them can be used.
+    """
+    import pandas as pd
+
+    results = [_import(Path(path)) for path in paths]
+    table = pd.concat([result.table for result in results], ignore_index=True)
+    skipped = [skip for result in results for skip in result.skipped]
+    curves, misfits = own_curves(table, cluster)
+    skipped += misfits
+    if not curves:
+        reason = f": {skipped[0].reason}" if skipped else ""
+        names = ", ".join(str(path) for path in paths)
+        raise InputError(f"{names}: no collective timing could be used{reason}")
+    shapes = sorted({f"{c.kind} on {c.path.num_ranks} ranks" for c in curves})
+    note = f"collectives follow {len(table)} timings of your own logs: {', '.join(shapes)}"
+    return OwnLogs(curves=curves, notes=(note,), skipped=tuple(skipped), table=table)
+
+
+def _import(path: Path) -> ImportResult:
+    is_param = "COMMS-RES" in read_text(path)
+    return import_param_comms([path]) if is_param else import_nccl_tests([path])
 
 
 def _curve(record: dict[str, Any], part: pd.DataFrame, cluster: Cluster) -> OwnCurve:
