@@ -25,7 +25,13 @@ class Activity:
         # Ends before starts at the same time: on one lane the next task follows the last.
         times = np.concatenate([end, start], axis=1)
         self._order = np.argsort(times, axis=1, kind="stable")
-        self._lengths = np.diff(np.take_along_axis(times, self._order, axis=1), axis=1)
+        # Flat indices: gathering with them is much faster than with one index an axis.
+        first = np.arange(len(times))[:, None] * times.shape[1]
+        self._flat = self._order + first
+        self._lengths = np.diff(times.ravel()[self._flat], axis=1)
+        place = np.empty(times.size, dtype=np.int64)
+        place[self._flat] = np.arange(times.size).reshape(times.shape)
+        self._place = place.reshape(times.shape)  # where each end, then each start, was sorted
         self._num = start.shape[1]
 
     def level(self, weight: Floats) -> Floats:
@@ -33,32 +39,28 @@ class Activity:
 
         `weight` has shape (intervals,) or (rows, intervals).
         """
-        weights = np.broadcast_to(weight, (len(self._order), self._num))
-        steps = np.concatenate([-weights, weights], axis=1)
-        return np.cumsum(np.take_along_axis(steps, self._order, axis=1), axis=1)[:, :-1]
+        steps = np.concatenate([-weight, weight], axis=-1)
+        given = steps[self._order] if steps.ndim == 1 else steps.ravel()[self._flat]
+        return np.cumsum(given, axis=1)[:, :-1]
 
     def total(self, rate: Floats) -> Floats:
         """Integral of `rate`, shaped as a level, over all time: (rows,)."""
         whole: Floats = (rate * self._lengths).sum(axis=1)
         return whole
 
-    def over_intervals(self, rate: Floats) -> Floats:
-        """Integral of `rate` over each interval, shape (rows, intervals)."""
+    def over_intervals(self, rate: Floats, chosen: NDArray[np.int64]) -> Floats:
+        """Integral of `rate` over each of the chosen intervals, shape (rows, chosen)."""
         sums = np.zeros(self._order.shape)
         np.cumsum(rate * self._lengths, axis=1, out=sums[:, 1:])
-        at_ends = self._unsorted(sums)
-        return at_ends[:, : self._num] - at_ends[:, self._num :]
+        flat = sums.ravel()
+        return flat[self._place[:, chosen]] - flat[self._place[:, chosen + self._num]]
 
-    def before_ends(self, rate: Floats) -> Floats:
-        """`rate` just before the end of each interval, shape (rows, intervals)."""
-        after_one_earlier = np.zeros(self._order.shape)
-        after_one_earlier[:, 1:] = rate
-        return self._unsorted(after_one_earlier)[:, : self._num]
-
-    def _unsorted(self, values: Floats) -> Floats:
-        given = np.empty_like(values)
-        np.put_along_axis(given, self._order, values, axis=1)
-        return given
+    def before_ends(self, rate: Floats, chosen: NDArray[np.int64]) -> Floats:
+        """`rate` just before the end of each of the chosen intervals, shape (rows, chosen)."""
+        before = np.zeros(self._order.shape)
+        before[:, 1:] = rate
+        found: Floats = before.ravel()[self._place[:, chosen]]
+        return found
 
 
 def wrapped(

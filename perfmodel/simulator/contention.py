@@ -129,8 +129,8 @@ class _Lanes:
 
         def fill(columns: NDArray[np.int64], rate: Floats) -> None:
             share = active[:, columns]
-            lost[:, columns] = activity.over_intervals(rate)[:, columns] * share
-            pace[:, columns] = 1.0 - activity.before_ends(rate)[:, columns] * share
+            lost[:, columns] = activity.over_intervals(rate, columns) * share
+            pace[:, columns] = 1.0 - activity.before_ends(rate, columns) * share
 
         ratio = self.overlap.compute_slowdown / (1.0 + self.overlap.compute_slowdown)
         if ratio:
