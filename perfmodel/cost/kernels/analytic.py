@@ -37,7 +37,11 @@ def gemm_seconds(works: Sequence[Gemm], gpu: Gpu) -> Column:
     """Dense and batched GEMM: compute with size-dependent efficiency, floored by its traffic."""
     m, n, k = (column([getattr(w, a) for w in works]) for a in "mnk")
     batch = column([w.batch for w in works])
-    compute = batch * _gemm_compute(m, n, k, _rate_column(works, gpu), _fill_column(works, gpu))
+    # The matrices of a batch fill each other's waves and pipelines.
+    share = np.where(batch > 1, c.BATCHED_FILL, 1.0)
+    compute = batch * _gemm_compute(
+        m, n, k, _rate_column(works, gpu), _fill_column(works, gpu), share
+    )
     traffic = batch * _gemm_bytes(m, n, k, works)
     bandwidth = c.GEMM_BANDWIDTH_FRACTION * gpu.memory_bytes_per_s
     return np.maximum(compute, traffic / bandwidth) + c.GEMM_FLOOR_S
@@ -49,7 +53,7 @@ def grouped_gemm_seconds(works: Sequence[GroupedGemm], gpu: Gpu) -> Column:
     n, k = column([w.n for w in works]), column([w.k for w in works])
     m = tokens / experts
     rate = c.GROUPED_GEMM_FRACTION * _rate_column(works, gpu)
-    compute = experts * _gemm_compute(m, n, k, rate, _fill_column(works, gpu))
+    compute = experts * _gemm_compute(m, n, k, rate, _fill_column(works, gpu), np.ones(1))
     traffic = experts * _gemm_bytes(m, n, k, works)
     bandwidth = c.GEMM_BANDWIDTH_FRACTION * gpu.memory_bytes_per_s
     return np.maximum(compute, traffic / bandwidth) + c.GEMM_FLOOR_S
@@ -66,9 +70,14 @@ def _fill_column(works: Sequence[Gemm] | Sequence[GroupedGemm], gpu: Gpu) -> Col
     return per_work([c.GEMM_K0_VECTOR if on_vector_units[w.dtype] else c.GEMM_K0 for w in works])
 
 
-def _gemm_compute(m: Column, n: Column, k: Column, rate: Column, k0: Column) -> Column:
-    """2mnk(1 + m0/m)(1 + n0/n)(1 + k0/k) / rate; written as a product so that 0 rows cost 0."""
-    padded = (m + c.GEMM_M0 * (m > 0)) * (n + c.GEMM_N0) * (k + k0)
+def _gemm_compute(
+    m: Column, n: Column, k: Column, rate: Column, k0: Column, share: Column
+) -> Column:
+    """2mnk(1 + m0/m)(1 + n0/n)(1 + k0/k) / rate, of which `share` of m0, n0, k0 applies.
+
+    Written as a product so that 0 rows cost 0.
+    """
+    padded = (m + share * c.GEMM_M0 * (m > 0)) * (n + share * c.GEMM_N0) * (k + share * k0)
     return 2.0 * padded / rate
 
 
