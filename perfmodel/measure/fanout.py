@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -65,6 +66,13 @@ class Pool:
             return map(function, items)
         if self._executor is None:
             self._executor = ProcessPoolExecutor(
-                self.workers, mp_context=multiprocessing.get_context("spawn")
+                self.workers,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_leave_interrupts_to_parent,
             )
         return self._executor.map(function, items, chunksize=_CHUNK)
+
+
+def _leave_interrupts_to_parent() -> None:
+    """Ctrl-C reaches the whole process group; only the parent answers it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -75,10 +75,16 @@ KEYS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 """What results may be broken down by."""
 
 
+_FIGURES = (
+    "geomean_error_factor", "row_factor", "bias", "mape", "median_ape", "p90_ape", "worst",
+    "interval_coverage",
+)  # fmt: skip
+
+
 def score(outcomes: Sequence[Outcome]) -> dict[str, float | int | None]:
-    """Headline, bias, spread and coverage of `outcomes`; counts alone where there are none."""
+    """Headline, bias, spread and coverage of `outcomes`; None for each where there are none."""
     if not outcomes:
-        return {"rows": 0, "groups": 0}
+        return {"rows": 0, "groups": 0, **dict.fromkeys(_FIGURES)}
     logs = np.array([o.log_ratio for o in outcomes])
     errors = np.abs(np.expm1(logs))
     by_group: dict[str, list[float]] = defaultdict(list)

@@ -62,8 +62,9 @@ def validate(
     rows : sequence of mapping
         Published-run schema. Rows without a measured time are left out.
     where : str, optional
-        Comma-separated `key=pattern` (family, gpu, source, scale, confidence, group, id, model);
-        patterns are shell-like and `|` separates alternatives.
+        Comma-separated `key=pattern` (family, gpu, source, scale, confidence, group, id, model …),
+        all of which must hold; a pattern is a part of the value, or shell-like with `*`; `|`
+        separates alternatives.
     min_confidence : str
         low, medium or high.
     leave_out : str, optional
@@ -130,11 +131,16 @@ _WHERE: Mapping[str, Callable[[Row], str]] = {
 
 
 def matches(row: Row, where: str | None) -> bool:
-    """Whether a row meets every `key=pattern` of `where`."""
+    """Whether a row meets every `key=pattern` of `where`, upper and lower case alike."""
     return all(
-        any(fnmatch.fnmatch(_WHERE[key](row).lower(), p.strip().lower()) for p in patterns)
+        any(_meets(_WHERE[key](row).lower(), p.strip().lower()) for p in patterns)
         for key, patterns in _conditions(where)
     )
+
+
+def _meets(value: str, pattern: str) -> bool:
+    """A pattern without wildcards may be any part of the value."""
+    return pattern in value if not set(pattern) & set("*?[") else fnmatch.fnmatch(value, pattern)
 
 
 def _conditions(where: str | None) -> Iterator[tuple[str, list[str]]]:

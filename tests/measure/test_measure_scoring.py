@@ -55,7 +55,9 @@ def test_coverage_counts_rows_with_an_interval_only() -> None:
 
 
 def test_no_rows_give_counts_not_nan() -> None:
-    assert score([]) == {"rows": 0, "groups": 0}
+    empty = score([])
+    assert (empty["rows"], empty["groups"]) == (0, 0)
+    assert set(empty) == set(score([outcome(1, 2)]))
     assert summarize([], failed=3)["failed"] == 3
 
 
