@@ -93,7 +93,7 @@ def calibrate(
         Only parameters that the runs narrow are listed; all others keep their starting value.
     """
     with pool or Pool() as workers:
-        return fit(rows, plain_values(bundle), workers, progress).finish(workers, progress)
+        return fit(rows, plain_values(bundle), workers, progress).finish(workers, progress)[0]
 
 
 def plain_values(bundle: ExecutionBundle | None) -> dict[str, float]:
@@ -105,15 +105,21 @@ def plain_values(bundle: ExecutionBundle | None) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Outcomes before the fit, the last linearisation and its solution, rows not predicted."""
+    """Answers before the fit (all measured rows), the last linearisation and its solution.
 
-    start: tuple[Outcome, ...]
+    `failed` are the rows that could not be predicted; the linearisation leaves them out.
+    """
+
+    rows: tuple[Row, ...]
+    start: tuple[Answer, ...]
     line: Linearisation
     solution: Solution
     failed: tuple[dict[str, str], ...]
 
-    def finish(self, pool: Pool, progress: Progress | None = None) -> Calibration:
-        """Predict all rows with the fitted values, and list the parameters that moved."""
+    def finish(
+        self, pool: Pool, progress: Progress | None = None
+    ) -> tuple[Calibration, tuple[Answer, ...]]:
+        """List the parameters that moved; predict the rows of `line` with the fitted values."""
         line, base = self.line, self.line.base
         values = line.values(self.solution.theta)
         final = list(pool.map(answer, _questions(line.rows, values, False), progress))
@@ -128,13 +134,14 @@ class Fit:
             for name, theta, information in moved
             if theta != 0
         ]
-        return Calibration(
+        calibration = Calibration(
             parameters=tuple(sorted(listed, key=lambda p: -float(p["information"]))),
-            before=score(self.start),
+            before=score(outcomes(self.rows, self.start)),
             after=score(outcomes(line.rows, final)),
             values={**base, **{str(p["name"]): float(p["value"]) for p in listed}},
             failed=self.failed,
         )
+        return calibration, tuple(final)
 
 
 def fit(
@@ -154,7 +161,8 @@ def fit(
         if moved < _CONVERGED:
             break
     return Fit(
-        start=tuple(outcomes(measured, start)),
+        rows=tuple(measured),
+        start=tuple(start),
         line=line,
         solution=solution,
         failed=tuple(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -54,6 +55,20 @@ def spread_from(parts: Sequence[tuple[Sequence[Row], Sequence[Answer]]]) -> Spre
     return fit_spread(residuals, features)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """A fit of all rows, the bundle made of it, and the predictions behind the bundle.
+
+    `protocols` maps priors, in_sample, leave_group_out, leave_source_out and stack_unknown (source
+    out, and the stack's name taken away) to one answer for each of `rows`.
+    """
+
+    fitted: Calibration
+    bundle: ExecutionBundle
+    rows: tuple[Row, ...]
+    protocols: Mapping[str, Sequence[Answer]]
+
+
 def build_execution(
     rows: Sequence[Row],
     *,
@@ -61,7 +76,7 @@ def build_execution(
     command: str,
     pool: Pool,
     progress: Progress | None = None,
-) -> tuple[Calibration, ExecutionBundle]:
+) -> Build:
     """Fit `rows` and make a bundle: parameters, calibrated widths, and a manifest.
 
     Parameters
@@ -79,32 +94,36 @@ def build_execution(
     from predictions with its source held out and the stack's name taken away.
     """
     found = fit(rows, {}, pool, progress)
-    fitted = found.finish(pool, progress)
-    rows = found.line.rows
-    groups = held_out_answers(found.line, rows, "group", pool, progress=progress)
-    sources = held_out_answers(found.line, rows, "source", pool, progress=progress)
-    nameless = held_out_answers(
-        found.line, rows, "source", pool, is_anonymous=True, progress=progress
-    )
+    line, predicted = found.line, found.line.rows
+    fitted, final = found.finish(pool, progress)
+    by_id = {id(r): a for r, a in zip(found.rows, found.start, strict=True)}
+    protocols: dict[str, Sequence[Answer]] = {
+        "priors": [by_id[id(r)] for r in predicted],
+        "in_sample": final,
+        "leave_group_out": held_out_answers(line, predicted, "group", pool, progress=progress),
+        "leave_source_out": held_out_answers(line, predicted, "source", pool, progress=progress),
+        "stack_unknown": held_out_answers(
+            line, predicted, "source", pool, is_anonymous=True, progress=progress
+        ),
+    }
     manifest = {
         "data": list(data),
-        "rows": len(rows),
-        "groups": len({group_of(r) for r in rows}),
-        "sources": len({source_of(r) for r in rows}),
+        "rows": len(predicted),
+        "groups": len({group_of(r) for r in predicted}),
+        "sources": len({source_of(r) for r in predicted}),
+        "not_predicted": [f["id"] for f in found.failed],
         "command": command,
         "versions": _versions(),
-        "in_sample": fitted.after,
-        "held_out_by_group": _scores(rows, groups),
-        "held_out_by_source": _scores(rows, sources),
-        "held_out_by_source_stack_unknown": _scores(rows, nameless),
+        "errors": {name: _scores(predicted, a) for name, a in protocols.items()},
         "information": {p["name"]: p["information"] for p in fitted.parameters},
     }
-    bundle = ExecutionBundle(
-        parameters=ParameterSet(values=dict(fitted.values)),
-        spread=spread_from([(rows, groups), (rows, nameless)]),
-        manifest=manifest,
+    spread = spread_from(
+        [(predicted, protocols["leave_group_out"]), (predicted, protocols["stack_unknown"])]
     )
-    return fitted, bundle
+    bundle = ExecutionBundle(
+        parameters=ParameterSet(values=dict(fitted.values)), spread=spread, manifest=manifest
+    )
+    return Build(fitted=fitted, bundle=bundle, rows=predicted, protocols=protocols)
 
 
 def _scores(rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, Any]:

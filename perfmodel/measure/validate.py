@@ -103,7 +103,7 @@ def validate(
         except KeyboardInterrupt:
             complete = False
     done = [admitted[i] for i in chosen[: len(answers)]]
-    return _result(done, answers, bundle.spread, by, complete)
+    return result_of(done, answers, bundle.spread, by=by, complete=complete)
 
 
 def check_options(
@@ -194,13 +194,15 @@ def held_out_values(
     return {name: line.fit_without(parts == name) for name in sorted({part(r) for r in rows})}
 
 
-def _result(
+def result_of(
     rows: Sequence[Row],
     answers: Sequence[Answer],
     table: SpreadTable,
-    by: str | None,
-    complete: bool,
+    *,
+    by: str | None = None,
+    complete: bool = True,
 ) -> ValidateResult:
+    """Rows and summary of answers that were got one way or another, with intervals of `table`."""
     outcomes: list[Outcome] = []
     listed = []
     for row, found in zip(rows, answers, strict=True):
