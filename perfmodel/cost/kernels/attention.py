@@ -27,8 +27,8 @@ def describe(rows: Rows) -> physics.Work:
     keys = np.where(window > 0, np.minimum(keys, window), keys)
     depth = keys + _KEY_TAIL
     blocks = np.ceil(s / 64) * batch * heads
-    exponentials = 64.0 * blocks * depth / (
-        device.num_sms * device.clock_hz * _EXPONENTIALS_PER_CLOCK
+    exponentials = (
+        64.0 * blocks * depth / (device.num_sms * device.clock_hz * _EXPONENTIALS_PER_CLOCK)
     )
     compute = (
         physics.tiled_compute(

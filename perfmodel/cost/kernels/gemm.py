@@ -21,12 +21,12 @@ _VECTOR_TILES = (
     (64, 64, 0.58), (128, 32, 0.36), (32, 128, 0.36), (32, 32, 0.33), (128, 16, 0.19),
     (16, 128, 0.19), (128, 8, 0.11), (8, 128, 0.11),
 )  # fmt: skip
-# Prologue and epilogue of a tile in steps of k, and the clocks a wave needs besides: by
-# cross-validation on GPUs (matrix units outrun their loads, vector units hardly notice).
-_TENSOR_OVERHEAD = (64.0, 1000.0)
-_VECTOR_OVERHEAD = (8.0, 0.0)
+# Prologue and epilogue of a tile in steps of k; clocks a wave needs besides; least clocks for 64
+# steps of k, since matrix units outrun the latency of their loads. By cross-validation on GPUs.
+_TENSOR_OVERHEAD = (64.0, 1000.0, 350.0)
+_VECTOR_OVERHEAD = (8.0, 0.0, 0.0)
 _SPLIT_K = (1.0, 2.0, 4.0, 8.0)  # ways to split k when the output has few tiles
-_SPLIT_COST = 0.9  # share of the speed left per doubling: partial sums are written and added
+_SPLIT_COST = 0.95  # share of the speed left per doubling: partial sums are written and added
 
 
 def describe(rows: Rows) -> physics.Work:
@@ -38,8 +38,8 @@ def describe(rows: Rows) -> physics.Work:
     is_vector = np.asarray(rows.labels["dtype"] == "fp32", dtype=bool)
     compute = np.where(
         is_vector,
-        _best(rows, _VECTOR_TILES, *_VECTOR_OVERHEAD),
-        _best(rows, _TENSOR_TILES, *_TENSOR_OVERHEAD),
+        _best(rows, _VECTOR_TILES, _VECTOR_OVERHEAD),
+        _best(rows, _TENSOR_TILES, _TENSOR_OVERHEAD),
     )
     flop_s = 2.0 * batch * m * n * k / device.peak_flop_per_s
     small, large = m * 1.0, n * 1.0
@@ -69,15 +69,19 @@ def describe(rows: Rows) -> physics.Work:
 
 
 def _best(
-    rows: Rows, tiles: tuple[tuple[int, int, float], ...], k_tail: float, wave_clocks: float
+    rows: Rows, tiles: tuple[tuple[int, int, float], ...], overhead: tuple[float, float, float]
 ) -> Vector:
-    """Best tiling and split of k."""
+    """Seconds of the best tiling and split of k."""
+    k_tail, wave_clocks, step_clocks = overhead
     m, n, k, batch = (rows.shape[c] for c in ("m", "n", "k", "batch"))
+    device = rows.device
     best = np.full(m.shape, np.inf)
     for split in _SPLIT_K:
         depth = np.ceil(k / split) + k_tail
-        cost = _SPLIT_COST ** np.log2(split)
-        one = physics.tiled_compute(m, n, 2.0 * depth, batch * split, rows.device, tiles)
-        best = np.minimum(best, one / cost)
-    waves = np.ceil(np.ceil(m / 128) * np.ceil(n / 128) * batch / rows.device.num_sms)
-    return best + wave_clocks / rows.device.clock_hz * waves
+        one = physics.tiled_compute(
+            m, n, 2.0 * depth, batch * split, device, tiles,
+            least_s=depth / 64.0 * step_clocks / device.clock_hz,
+        )  # fmt: skip
+        best = np.minimum(best, one / _SPLIT_COST ** np.log2(split))
+    waves = np.ceil(np.ceil(m / 128) * np.ceil(n / 128) * batch / device.num_sms)
+    return best + wave_clocks / device.clock_hz * waves

@@ -103,8 +103,15 @@ class KindTable:
 def _distance(kind: Kind, architecture: str, dtype: str) -> float:
     own = _GENERATION.get(architecture, _DEFAULT_GENERATION)
     other = _GENERATION.get(kind.architecture, _DEFAULT_GENERATION)
-    vendor = architecture.startswith("cdna") != kind.architecture.startswith("cdna")
-    return abs(own - other) + _OTHER_VENDOR * vendor + _OTHER_DTYPE * (kind.dtype != dtype)
+    is_other = vendor_of(architecture) != vendor_of(kind.architecture)
+    return abs(own - other) + _OTHER_VENDOR * is_other + _OTHER_DTYPE * (kind.dtype != dtype)
+
+
+def vendor_of(architecture: str) -> str:
+    """Whose instruction set an architecture has."""
+    if architecture.startswith(("cdna", "rdna")):
+        return "amd"
+    return "intel" if architecture.startswith("xe") else "nvidia"
 
 
 def default_labels(rows: Rows, defaults: Mapping[str, tuple[str, str]]) -> Rows:

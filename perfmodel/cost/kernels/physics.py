@@ -39,8 +39,9 @@ def tiled_compute(
     batch: Vector,
     device: Device,
     tiles: tuple[tuple[int, int, float], ...],
+    least_s: Vector | float = 0.0,
 ) -> Vector:
-    """Seconds of the best of several tilings of an m x n output at nominal peak.
+    """Seconds of the best of several tilings of an m x n output at the sustained peak.
 
     Parameters
     ----------
@@ -50,18 +51,21 @@ def tiled_compute(
         Peak and number of SMs.
     tiles : tuple of (tile_m, tile_n, share)
         Tilings a library offers, and the share of the peak an SM reaches with each.
+    least_s : ndarray of float64, shape (rows,)
+        Time of one tile that no arithmetic rate undercuts.
 
     Notes
     -----
     An SM computes one tile after the other; the kernel lasts as many waves as the busiest SM has
     tiles. Small outputs therefore prefer small, less efficient tiles.
-    """  # fmt: skip
+    """
     per_sm = device.peak_flop_per_s * device.sustained_fraction / device.num_sms
     best = np.full(m.shape, np.inf)
     for tile_m, tile_n, share in tiles:
         blocks = np.ceil(m / tile_m) * np.ceil(n / tile_n) * batch
         waves = np.ceil(blocks / device.num_sms)
-        best = np.minimum(best, waves * (tile_m * tile_n) * flop_per_element / (per_sm * share))
+        tile_s = (tile_m * tile_n) * flop_per_element / (per_sm * share)
+        best = np.minimum(best, waves * np.maximum(tile_s, least_s))
     return best
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,6 +58,20 @@ class Rows:
             element_bytes=self.element_bytes[index],
             labels={k: v[index] for k, v in self.labels.items()},
         )
+
+
+def join_rows(pieces: Sequence[Rows]) -> Rows:
+    """All pieces one after the other."""
+    first = pieces[0]
+    device = {
+        name: np.concatenate([getattr(p.device, name) for p in pieces]) for name in Device.__slots__
+    }
+    return Rows(
+        shape={k: np.concatenate([p.shape[k] for p in pieces]) for k in first.shape},
+        device=Device(**device),
+        element_bytes=np.concatenate([p.element_bytes for p in pieces]),
+        labels={k: np.concatenate([p.labels[k] for p in pieces]) for k in first.labels},
+    )
 
 
 def silicon_of(gpu: Gpu) -> str:

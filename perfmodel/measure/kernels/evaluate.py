@@ -16,7 +16,7 @@ from perfmodel.cost.kernels.select import choose_model
 from perfmodel.errors import InputError
 from perfmodel.measure.kernels.recipes import model_name
 from perfmodel.measure.kernels.splits import PROTOCOLS, folds
-from perfmodel.measure.kernels.spread import with_spread
+from perfmodel.measure.kernels.spread import width_from
 from perfmodel.measure.kernels.tables import Checked, check, read_tables, take
 from perfmodel.measure.kernels.train import train_model
 from perfmodel.units import US
@@ -116,22 +116,30 @@ def by_model(part: Checked) -> Iterator[tuple[str, Checked]]:
 
 
 def _leave_out(part: Checked, protocol: str, outcome: _Outcome) -> None:
-    branches = _BRANCHES[protocol]
+    """Predict every fold by a model that did not see it.
+
+    The interval of a fold comes from how far the other folds, left out in their turn, lay off.
+    """
     for name, mine in by_model(part):
         fold = folds(mine, protocol)
-        for this in sorted(set(fold.tolist())):
+        names = sorted(set(fold.tolist()))
+        log_seconds = np.empty(len(mine.index))
+        for this in names:
             held = fold == this
             training = ~held & mine.is_judged
             if training.any():
-                model = with_spread(
-                    train_model(name, take(mine, training), branches=branches),
-                    take(mine, training),
-                    protocol,
-                )
+                model = train_model(name, take(mine, training), branches=_BRANCHES[protocol])
             else:
                 model = untrained(name, mine)
-            rows = take(mine, held)
-            outcome.store(rows.index, model.predict(rows.rows))
+            log_seconds[held] = model.predict(take(mine, held).rows).log_seconds
+        half_width = np.empty(len(mine.index))
+        for this in names:
+            others = (fold != this) & mine.is_judged
+            half_width[fold == this] = width_from(
+                mine, log_seconds, others, fold == this, by_gpu=protocol in ("shape", "group")
+            )
+        outcome.log_seconds[mine.index] = log_seconds
+        outcome.half_width[mine.index] = half_width
 
 
 def untrained(name: str, part: Checked) -> LearnedModel:

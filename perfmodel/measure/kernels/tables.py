@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.cost.kernels.families import FAMILIES, Family, family_of
-from perfmodel.cost.kernels.rows import Labels, Rows, make_rows
+from perfmodel.cost.kernels.rows import Labels, Rows, join_rows, make_rows
 from perfmodel.errors import InputError, UnknownNameError
 from perfmodel.hardware.aliases import resolve_dtype, resolve_gpu
 
@@ -219,6 +219,24 @@ def _measured(
             flags = frame[column].iloc[mine]
             flagged |= flags.isin([True, 1, "True", "true", "1"]).to_numpy()
     return log_measured, is_timed & ~flagged
+
+
+def merge(parts: Sequence[Checked]) -> list[Checked]:
+    """One part a family from the parts of several tables; `index` counts on over all of them."""
+    by_family: dict[str, list[Checked]] = {}
+    for part in parts:
+        by_family.setdefault(part.family.name, []).append(part)
+    return [group[0] if len(group) == 1 else _joined(group) for group in by_family.values()]
+
+
+def _joined(group: Sequence[Checked]) -> Checked:
+    rows = join_rows([part.rows for part in group])
+    return Checked(
+        family=group[0].family, rows=rows, index=np.arange(len(rows)),
+        log_measured=np.concatenate([part.log_measured for part in group]),
+        is_judged=np.concatenate([part.is_judged for part in group]),
+        source=np.concatenate([part.source for part in group]),
+    )  # fmt: skip
 
 
 def fitting_rows(parts: Sequence[Checked]) -> list[Checked]:

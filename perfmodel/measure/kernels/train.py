@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.cost.kernels import efficiency
-from perfmodel.cost.kernels.kinds import Kind, KindTable
+from perfmodel.cost.kernels.kinds import Kind, KindTable, vendor_of
 from perfmodel.cost.kernels.learned import (
     Branch,
     Encoder,
@@ -27,7 +27,7 @@ from perfmodel.measure.kernels.tables import Checked
 
 SEED = 0
 _ROWS_PER_KIND = 4_000  # three numbers need no more
-_OTHER_VENDOR_WEIGHT = 0.1  # a part of another vendor in the trees for unseen GPUs
+_OTHER_VENDOR_WEIGHT = 0.05  # of a part of another vendor than most, in trees for unseen GPUs
 WIDE = (0.5,) * 5  # interval before anything is known: half widths of 65 %
 
 
@@ -144,9 +144,14 @@ def _even_weight(rows: Rows) -> Vector:
     """Every silicon counts the same, whatever its rows; other vendors less."""
     silicon, inverse = np.unique(rows.labels["silicon"].astype(str), return_inverse=True)
     weight = 1.0 / np.bincount(inverse, minlength=len(silicon))[inverse]
-    is_other = np.array([a.startswith("cdna") for a in rows.labels["architecture"]])
-    weight = np.where(is_other, _OTHER_VENDOR_WEIGHT * weight, weight)
+    vendors = [vendor_of(a) for a in rows.labels["architecture"]]
+    usual = max(sorted(set(vendors)), key=lambda v: len(set(silicon[inverse[_are(vendors, v)]])))
+    weight = np.where(_are(vendors, usual), weight, _OTHER_VENDOR_WEIGHT * weight)
     return np.asarray(weight * len(weight) / weight.sum())
+
+
+def _are(vendors: Sequence[str], wanted: str) -> NDArray[np.bool_]:
+    return np.array([v == wanted for v in vendors], dtype=bool)
 
 
 def boost(
