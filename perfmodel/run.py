@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from perfmodel.workload.records import Workload
 
 
+MAX_PASSES = 200_000
+"""Micro-batches x stages x chunks of a pipeline; published runs need 30,000 at most."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """Everything a prediction needs.
@@ -38,6 +42,20 @@ class Run:
             raise InvalidPlanError(
                 f"dp {plan.dp} x tp {plan.tp} x pp {plan.pp} x cp {plan.cp} = {plan.num_gpus} is "
                 f"not the {self.cluster.num_gpus} GPUs of the cluster; their product must be"
+            )
+        self._check_length()
+
+    def _check_length(self) -> None:
+        """Pipelines are simulated pass by pass: refuse what would take hours and gigabytes."""
+        if self.plan.pp == 1:
+            return
+        count = self.plan.num_micro_batches(self.workload.global_batch)
+        passes = count * self.plan.pp * self.plan.vp
+        if passes > MAX_PASSES:
+            raise InvalidPlanError(
+                f"micro_batch {self.plan.micro_batch:g} makes {count} micro-batches x pp "
+                f"{self.plan.pp} x vp {self.plan.vp} = {passes} passes, at most {MAX_PASSES:,} are "
+                "simulated; raise micro_batch or lower global_batch"
             )
 
     @classmethod
