@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 MAX_PASSES = 200_000
-"""Micro-batches x stages x chunks of a pipeline; published runs need 30,000 at most."""
+"""Micro-batches x stages x chunks of a pipeline; the bundled runs need 16,384 at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
