@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfmodel.plan.records import Plan, Shard
 from perfmodel.plan.stack import Stack
@@ -24,6 +24,20 @@ _GATHERS_IN_FLIGHT = 2
 class _Unit:
     chunk: Chunk
     num_collectives: int  # layers in it; 1 for the root
+    times: int = 1  # equal micro-batches that this one stands for
+
+    def repeated(self, times: int) -> _Unit:
+        """The unit of `times` micro-batches: every kernel and collective that often."""
+        if times == 1:
+            return self
+        forward, backward = self.chunk.forward, self.chunk.backward
+        chunk = replace(self.chunk, forward=forward.scaled(times), backward=backward.scaled(times))
+        return replace(self, chunk=chunk, times=times)
+
+
+def _folded(count: int) -> list[int]:
+    """Micro-batches as the first, all equal ones between as one, and the last."""
+    return [1] * count if count <= 3 else [1, count - 2, 1]
 
 
 class ShardedLowering:
@@ -45,8 +59,8 @@ class ShardedLowering:
         count = self.plan.num_micro_batches(self.workload.global_batch)
         units = self._units(model)
         last: list[int] = []
-        for _ in range(count):
-            last = self._micro_batch(tasks, units)
+        for times in _folded(count):
+            last = self._micro_batch(tasks, [unit.repeated(times) for unit in units])
         self.dp.update(tasks, [unit.chunk for unit in units], last)
         return tasks
 
@@ -78,7 +92,7 @@ class ShardedLowering:
             "gather",
             work,
             self.dp.shard_kind,
-            count=unit.num_collectives / self.stack.gather_rate_fraction,
+            count=unit.times * unit.num_collectives / self.stack.gather_rate_fraction,
             lane="shard",
             waits=waits,
             phase=phase,
@@ -95,7 +109,7 @@ class ShardedLowering:
             group=self.dp.shape("shard"),
             cause=Cause.DP_COMM,
         )
-        count = unit.num_collectives / self.stack.gather_rate_fraction
+        count = unit.times * unit.num_collectives / self.stack.gather_rate_fraction
         last = tasks.collective(
             "reduce_scatter",
             work,
@@ -116,7 +130,7 @@ class ShardedLowering:
                 "reduce_replicas",
                 reduce,
                 "replica",
-                count=unit.num_collectives,
+                count=unit.times * unit.num_collectives,
                 lane="replica",
                 waits=[last],
                 phase=Pass.BACKWARD,

@@ -16,7 +16,7 @@ from perfmodel.program.data_parallel import DataParallel
 from perfmodel.program.groups import Groups
 from perfmodel.program.operators import Stretch
 from perfmodel.program.pipeline import PipelineLowering, add_context
-from perfmodel.program.records import Program, RankClass
+from perfmodel.program.records import Overlap, Program, RankClass
 from perfmodel.program.sharded import ShardedLowering
 from perfmodel.program.work import Pass
 from perfmodel.workload.records import Block, Workload
@@ -28,6 +28,10 @@ MAX_STRETCHES = 16
 # From the launch call to the start of the kernel on an idle stream: 7-25 us in real traces with the
 # profiler on; 5 us without (traces of public runs).
 LAUNCH_LATENCY_S = 5e-6
+
+# Gathers and reductions over NVLink and InfiniBand take 16 SMs from what runs beside them
+# (Megatron-LM distributed_data_parallel_config.py).
+SMS_OF_COLLECTIVES = 16
 
 
 def lower_transformer(workload: Workload, plan: Plan, stack: Stack, cluster: Cluster) -> Program:
@@ -58,10 +62,21 @@ def lower_transformer(workload: Workload, plan: Plan, stack: Stack, cluster: Clu
     return Program(
         classes=classes,
         groups=members,
+        overlap=_overlap(plan, cluster, data_parallel),
         launch_latency_s=LAUNCH_LATENCY_S,
         assumptions=stack.assumptions,
         warnings=tuple(warnings),
     )
+
+
+def _overlap(plan: Plan, cluster: Cluster, data_parallel: DataParallel) -> Overlap:
+    """Slowdown of kernels that share the GPU with collectives of the data-parallel axis.
+
+    Pipelines reduce once at their end and are left out.
+    """
+    if plan.pp > 1 or data_parallel.size == 1:
+        return Overlap()
+    return Overlap(compute_slowdown=SMS_OF_COLLECTIVES / cluster.gpu.num_sms)
 
 
 def check_transformer_plan(model: TransformerModel, plan: Plan) -> list[str]:
