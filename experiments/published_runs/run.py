@@ -2,7 +2,7 @@
 
     python experiments/published_runs/run.py [ROWS.jsonl …] [--bundle OUT] [--results FOLDER]
 
-Default rows: `datasets/published_runs/runs.jsonl`, those of low confidence left out. Six passes over
+Default rows: `datasets/published_runs/runs.jsonl`, low confidence left out. Six passes over
 all rows, about four minutes on two free cores.
 """
 

@@ -93,7 +93,9 @@ def calibrate(
         Only parameters that the runs narrow are listed; all others keep their starting value.
     """
     with pool or Pool() as workers:
-        return fit(rows, plain_values(bundle), workers, progress).finish(workers, progress)[0]
+        found = fit(rows, plain_values(bundle), workers, progress)
+        questions = _questions(found.line.rows, found.values, False)
+        return found.calibration(list(workers.map(answer, questions, progress)))
 
 
 def plain_values(bundle: ExecutionBundle | None) -> dict[str, float]:
@@ -116,32 +118,32 @@ class Fit:
     solution: Solution
     failed: tuple[dict[str, str], ...]
 
-    def finish(
-        self, pool: Pool, progress: Progress | None = None
-    ) -> tuple[Calibration, tuple[Answer, ...]]:
-        """List the parameters that moved; predict the rows of `line` with the fitted values."""
-        line, base = self.line, self.line.base
-        values = line.values(self.solution.theta)
-        final = list(pool.map(answer, _questions(line.rows, values, False), progress))
+    @property
+    def values(self) -> dict[str, float]:
+        """Parameter values of the solution."""
+        return self.line.values(self.solution.theta)
+
+    def calibration(self, final: Sequence[Answer]) -> Calibration:
+        """The parameters that moved; `final` answers the rows of `line` with `values`."""
+        line, values = self.line, self.values
         moved = zip(line.names, self.solution.theta, self.solution.information, strict=True)
         listed: list[dict[str, Any]] = [
             {
                 "name": name,
                 "value": round(values[name], 5),
-                "prior": base.get(name, 1.0),
+                "prior": line.base.get(name, 1.0),
                 "information": round(float(information), 4),
             }
             for name, theta, information in moved
             if theta != 0
         ]
-        calibration = Calibration(
+        return Calibration(
             parameters=tuple(sorted(listed, key=lambda p: -float(p["information"]))),
             before=score(outcomes(self.rows, self.start)),
             after=score(outcomes(line.rows, final)),
-            values={**base, **{str(p["name"]): float(p["value"]) for p in listed}},
+            values={**line.base, **{str(p["name"]): float(p["value"]) for p in listed}},
             failed=self.failed,
         )
-        return calibration, tuple(final)
 
 
 def fit(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -14,32 +14,13 @@ import numpy as np
 from perfmodel.cost.execution import ExecutionBundle
 from perfmodel.cost.parameters import ParameterSet
 from perfmodel.cost.spread import SpreadFeatures, SpreadTable, fit_spread
-from perfmodel.measure.calibrate import Calibration, Linearisation, fit, outcomes
+from perfmodel.measure.calibrate import Calibration, Fit, fit, outcomes
 from perfmodel.measure.fanout import Pool, Progress
 from perfmodel.measure.scoring import KEYS, group_of, score, score_by, source_of
 from perfmodel.measure.sensitivity import Answer, Question, answer
-from perfmodel.measure.validate import LEAVE_OUT, held_out_values
+from perfmodel.measure.validate import held_out_values
 
 Row = Mapping[str, Any]
-
-
-def held_out_answers(
-    line: Linearisation,
-    rows: Sequence[Row],
-    leave_out: str,
-    pool: Pool,
-    *,
-    is_anonymous: bool = False,
-    progress: Progress | None = None,
-) -> list[Answer]:
-    """Predictions of `rows`, each with parameters fitted without its group or source.
-
-    `is_anonymous` also takes the name of the stack away: what a user of an unknown one would get.
-    """
-    fitted = held_out_values(line, rows, leave_out)
-    part = LEAVE_OUT[leave_out]
-    questions = [Question(row=r, values=fitted[part(r)], is_anonymous=is_anonymous) for r in rows]
-    return list(pool.map(answer, questions, progress))
 
 
 def spread_from(parts: Sequence[tuple[Sequence[Row], Sequence[Answer]]]) -> SpreadTable:
@@ -94,18 +75,9 @@ def build_execution(
     from predictions with its source held out and the stack's name taken away.
     """
     found = fit(rows, {}, pool, progress)
-    line, predicted = found.line, found.line.rows
-    fitted, final = found.finish(pool, progress)
-    by_id = {id(r): a for r, a in zip(found.rows, found.start, strict=True)}
-    protocols: dict[str, Sequence[Answer]] = {
-        "priors": [by_id[id(r)] for r in predicted],
-        "in_sample": final,
-        "leave_group_out": held_out_answers(line, predicted, "group", pool, progress=progress),
-        "leave_source_out": held_out_answers(line, predicted, "source", pool, progress=progress),
-        "stack_unknown": held_out_answers(
-            line, predicted, "source", pool, is_anonymous=True, progress=progress
-        ),
-    }
+    predicted = found.line.rows
+    protocols = _protocols(found, pool, progress)
+    fitted = found.calibration(protocols["in_sample"])
     manifest = {
         "data": list(data),
         "rows": len(predicted),
@@ -124,6 +96,31 @@ def build_execution(
         parameters=ParameterSet(values=dict(fitted.values)), spread=spread, manifest=manifest
     )
     return Build(fitted=fitted, bundle=bundle, rows=predicted, protocols=protocols)
+
+
+def _protocols(found: Fit, pool: Pool, progress: Progress | None) -> dict[str, Sequence[Answer]]:
+    """Answers of every predicted row under each protocol of `Build`."""
+    line, rows = found.line, found.line.rows
+    by_group = held_out_values(line, rows, "group")
+    by_source = held_out_values(line, rows, "source")
+    questions = [
+        Question(
+            row=r,
+            values=found.values,
+            alternatives=(by_group[group_of(r)], by_source[source_of(r)]),
+        )
+        for r in rows
+    ]
+    nameless = [Question(row=r, values=by_source[source_of(r)], is_anonymous=True) for r in rows]
+    final = list(pool.map(answer, questions, progress))
+    start = {id(r): a for r, a in zip(found.rows, found.start, strict=True)}
+    return {
+        "priors": [start[id(r)] for r in rows],
+        "in_sample": final,
+        "leave_group_out": [replace(a, seconds=a.alternatives[0]) for a in final],
+        "leave_source_out": [replace(a, seconds=a.alternatives[1]) for a in final],
+        "stack_unknown": list(pool.map(answer, nameless, progress)),
+    }
 
 
 def _scores(rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, Any]:

@@ -29,21 +29,27 @@ _STEP = 0.05
 class Question:
     """What to predict: a row under parameter values (missing ones are 1).
 
-    `with_shares` asks for derivatives too, `is_anonymous` for the prediction that a stack nobody
-    described would get: the generic profile of its year.
+    `alternatives` are further sets of values to predict the row under, `with_shares` asks for
+    derivatives too, `is_anonymous` for the prediction that a stack nobody described would get: the
+    generic profile of its year.
     """
 
     row: Mapping[str, Any]
     values: Mapping[str, float]
+    alternatives: tuple[Mapping[str, float], ...] = ()
     with_shares: bool = False
     is_anonymous: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """`shares[name]` is d ln(seconds) / d ln(value); `error` says why there is no time."""
+    """`shares[name]` is d ln(seconds) / d ln(value); `error` says why there is no time.
+
+    `alternatives` are the seconds under the question's other values.
+    """
 
     seconds: float = math.nan
+    alternatives: tuple[float, ...] = ()
     shares: Mapping[str, float] = field(default_factory=dict)
     features: SpreadFeatures | None = None
     error: str | None = None
@@ -66,14 +72,18 @@ def _answer(question: Question) -> Answer:
         run = replace(run, stack=replace(stack, attention_kernel=run.stack.attention_kernel))
     program = lower(run.workload, run.plan, run.stack, run.cluster)
     names = active_names(program, run) if question.with_shares else ()
-    parameters = _scenarios(question.values, names)
+    parameters = _scenarios(question, names)
     priced = price(program, default_models(), run.cluster, run.stack, parameters)
     seconds = simulate(priced).iteration_s
-    if not np.all(np.isfinite(seconds)) or seconds[0] <= 0:
+    if not np.all(np.isfinite(seconds)) or seconds.min() <= 0:
         raise RefusedError("the predicted iteration time is not a positive number")
-    logs = np.log(seconds[1:] / seconds[0]) / _STEP
+    # A program without any of the parameters has one scenario for all of them.
+    seconds = np.broadcast_to(seconds, (1 + len(question.alternatives) + len(names),))
+    first = 1 + len(question.alternatives)
+    logs = np.log(seconds[first:] / seconds[0]) / _STEP
     return Answer(
         seconds=float(seconds[0]),
+        alternatives=tuple(float(s) for s in seconds[1:first]),
         shares={n: float(s) for n, s in zip(names, logs, strict=True) if s != 0},
         features=spread_features(run),
     )
@@ -94,13 +104,16 @@ def active_names(program: Program, run: Run) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def _scenarios(values: Mapping[str, float], names: tuple[str, ...]) -> ParameterSet:
-    """Scenario 0 as given; scenario j with the j-th parameter raised by one step."""
-    if not names:
-        return ParameterSet(values=dict(values))
+def _scenarios(question: Question, names: tuple[str, ...]) -> ParameterSet:
+    """The question's values, its alternatives, then each of `names` raised by one step."""
+    sets = (question.values, *question.alternatives)
+    if len(sets) == 1 and not names:
+        return ParameterSet(values=dict(question.values))
     arrays = {}
-    for j, name in enumerate(names, 1):
-        column = np.full(len(names) + 1, values.get(name, 1.0))
-        column[j] *= math.exp(_STEP)
+    for name in sorted({n for values in sets for n in values} | set(names)):
+        own = [values.get(name, 1.0) for values in sets]
+        column = np.array([*own, *[own[0]] * len(names)])
+        if name in names:
+            column[len(sets) + names.index(name)] *= math.exp(_STEP)
         arrays[name] = column
-    return ParameterSet(values={**values, **arrays})
+    return ParameterSet(values=arrays)

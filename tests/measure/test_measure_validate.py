@@ -14,6 +14,7 @@ from perfmodel.cost.spread import SpreadTable
 from perfmodel.errors import InputError
 from perfmodel.measure.calibrate import calibrate
 from perfmodel.measure.fanout import Pool
+from perfmodel.measure.intervals import build_execution
 from perfmodel.measure.sensitivity import Question, answer
 from perfmodel.measure.validate import matches, validate
 
@@ -196,3 +197,24 @@ def test_sensitivities_are_shares_of_the_iteration() -> None:
     assert all(-0.01 <= s <= 1.01 for s in found.shares.values())
     assert found.shares["gemm.ampere.bf16"] > 0.2
     assert math.isfinite(found.seconds)
+
+
+def test_alternatives_are_what_separate_questions_answer() -> None:
+    values = {"gemm.ampere.bf16": 1.2, "host.all": 0.5}
+    other = {"elementwise.all": 1.3}
+    both = answer(Question(row=row("x"), values=values, alternatives=(other, {})))
+    expected = [answer(Question(row=row("x"), values=v)).seconds for v in (values, other, {})]
+    assert [both.seconds, *both.alternatives] == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_bundle_is_built_from_held_out_predictions() -> None:
+    rows = measured_by({"gemm.ampere.bf16": 1.15}, ROWS)
+    built = build_execution(rows, data=["own"], command="none", pool=Pool(1))
+    assert set(built.protocols) == {
+        "priors", "in_sample", "leave_group_out", "leave_source_out", "stack_unknown",
+    }  # fmt: skip
+    held = validate(rows, bundle=EMPTY, progress=None, leave_out="group", workers=1)
+    ours = [a.seconds * 1e3 for a in built.protocols["leave_group_out"]]
+    assert ours == pytest.approx([r["predicted_ms"] for r in held.rows])
+    assert built.bundle.spread.quantiles["known"][1] == len(rows)
+    assert built.bundle.manifest["rows"] == len(rows)
