@@ -96,7 +96,7 @@ def test_rows_are_left_out_for_real(small_recipes):
 BAD = {
     "zero": {"m": 0}, "negative": {"k": -5}, "missing": {"n": np.nan}, "absurd": {"m": 1e30},
     "product": {"m": 1e11, "n": 1e11, "k": 1e11}, "op": {"op": "matmul3"}, "gpu": {"gpu": "Z80"},
-    "dtype": {"dtype": "fp7"}, "direction": {"direction": "bwd"},
+    "dtype": {"dtype": "fp7"}, "direction": {"direction": "sideways"},
 }  # fmt: skip
 
 
@@ -168,3 +168,21 @@ def test_fitted_model_takes_gpus_that_no_catalogue_has(small_bundle):
     got = FittedKernelModel(small_bundle).estimate([Gemm(m=512, n=512, k=512)], mine)
     assert got.seconds[0, 0] > 0
     assert "was not measured" in got.warnings[0]
+
+
+def test_gemm_backward_is_its_two_transposed_gemms(small_bundle):
+    forward = gemm_table(40, gpus=("A100-SXM4-80GB",))
+    inputs = forward.assign(n=forward.k, k=forward.n)
+    weights = forward.assign(m=forward.k, k=forward.m)
+    both = [evaluate_kernels([t], bundle=small_bundle).rows.predicted_us for t in (inputs, weights)]
+    back = evaluate_kernels([forward.assign(direction="bwd")], bundle=small_bundle).rows
+    assert np.allclose(back.predicted_us, both[0] + both[1])
+    plain = evaluate_kernels([forward], bundle=small_bundle).rows
+    assert np.log(back.hi_us / back.lo_us).mean() > np.log(plain.hi_us / plain.lo_us).mean()
+
+
+def test_accumulating_a_gradient_is_priced_by_traffic(small_bundle):
+    table = gemm_table(40, gpus=("A100-SXM4-80GB",)).assign(direction="wgrad_accumulate")
+    rows = evaluate_kernels([table], bundle=small_bundle).rows
+    traffic = 3 * 2 * rows.n * rows.k / (0.8 * 2039e9) * 1e6
+    assert np.allclose(rows.predicted_us, traffic + 15)

@@ -2,7 +2,12 @@ import pandas as pd
 import pytest
 
 from perfmodel.errors import InputError
-from perfmodel.measure.kernels.readers import read_aiconfigurator, read_neusight, read_vidur
+from perfmodel.measure.kernels.readers import (
+    read_aiconfigurator,
+    read_neusight,
+    read_steps,
+    read_vidur,
+)
 from perfmodel.measure.kernels.tables import check, read_tables
 
 
@@ -86,3 +91,26 @@ def test_readers_name_a_folder_that_is_not_there(tmp_path):
     for reader in (read_neusight, read_vidur, read_aiconfigurator):
         with pytest.raises(InputError, match="nowhere is not a folder"):
             reader(tmp_path / "nowhere")
+
+
+def test_operators_of_steps_become_kernels():
+    rows = [
+        ("linear", "bwd", "[[8, 512, 1024]]", "(8, 512, 4096)"),
+        ("addmm", "fwd", "[[3840], [1024, 1280], [1280, 3840]]", "(1024, 3840)"),
+        ("matmul", "fwd", "[[8, 16, 512, 64], [8, 16, 64, 512]]", "(8, 16, 512, 512)"),
+        ("add", "fwd", "[[8, 512], [8, 512]]", "(8, 512)"),
+        ("add", "fwd", "[[8, 512], [1, 512]]", "(8, 512)"),
+        ("softmax", "bwd", "[[8, 16, 512]]", "(8, 16, 512)"),
+        ("getitem", "fwd", "[[1]]", "(1,)"),
+    ]
+    names = ["op", "direction", "input_shapes", "output_shape"]
+    frame = pd.DataFrame(rows, columns=names).assign(gpu="T4", dtype="fp32", latency_us=100.0)
+    got = read_steps(frame)
+    assert got.skipped == {"operator getitem": 1}
+    table = got.frame
+    assert table.op.tolist() == ["linear", "linear", "bmm", "add", "addu", "softmax"]
+    assert table[["m", "n", "k"]].iloc[0].tolist() == [4096, 4096, 1024]
+    assert table[["batch", "m", "n", "k"]].iloc[2].tolist() == [128, 512, 512, 64]
+    assert table[["rows", "cols"]].iloc[5].tolist() == [128, 512]
+    _, refusals = check(read_tables([table]))
+    assert not any(refusals)

@@ -37,8 +37,8 @@ class Rows:
     """n kernels of one family.
 
     shape : the family's shape columns, float64, (n,)
-    labels : "op", "gpu" (canonical), "silicon", "architecture", "dtype", "framework", "kernel",
-        "distribution", each object (str), shape (n,); "" where unknown
+    labels : "op", "direction", "gpu" (canonical), "silicon", "architecture", "dtype", "framework",
+        "kernel", "distribution", each object (str), shape (n,); "" where unknown
     """
 
     shape: Mapping[str, Vector]
@@ -122,6 +122,7 @@ def make_rows(
         key: labels.get(key, np.full(n, "", dtype=object))
         for key in ("op", "dtype", "framework", "kernel", "distribution")
     }
+    filled["direction"] = labels.get("direction", np.full(n, "fwd", dtype=object))
     for key, value in (
         ("gpu", [gpus[p[0]].name for p in pairs]),
         ("silicon", [silicon_of(gpus[p[0]]) for p in pairs]),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.cost.kernels.backward import predict
 from perfmodel.cost.kernels.bundle import KernelBundle
 from perfmodel.cost.kernels.learned import LearnedModel, Prediction
 from perfmodel.cost.kernels.select import choose_model
@@ -17,7 +18,7 @@ from perfmodel.errors import InputError
 from perfmodel.measure.kernels.recipes import model_name
 from perfmodel.measure.kernels.splits import PROTOCOLS, folds
 from perfmodel.measure.kernels.spread import width_from
-from perfmodel.measure.kernels.tables import Checked, check, read_tables, take
+from perfmodel.measure.kernels.tables import Checked, can_fit, check, read_tables, take
 from perfmodel.measure.kernels.train import train_model
 from perfmodel.units import US
 
@@ -126,15 +127,15 @@ def _leave_out(part: Checked, protocol: str, outcome: _Outcome) -> None:
         log_seconds = np.empty(len(mine.index))
         for this in names:
             held = fold == this
-            training = ~held & mine.is_judged
+            training = ~held & can_fit(mine)
             if training.any():
                 model = train_model(name, take(mine, training), branches=_BRANCHES[protocol])
             else:
                 model = untrained(name, mine)
-            log_seconds[held] = model.predict(take(mine, held).rows).log_seconds
+            log_seconds[held] = predict(model, take(mine, held).rows).log_seconds
         half_width = np.empty(len(mine.index))
         for this in names:
-            others = (fold != this) & mine.is_judged
+            others = (fold != this) & can_fit(mine)
             half_width[fold == this] = width_from(
                 mine, log_seconds, others, fold == this, by_gpu=protocol in ("shape", "group")
             )
@@ -167,7 +168,7 @@ def _predict_with(
         if model is None:
             refusals[rows.index] = f"the bundle has no model of {part.family.name} in {dtype}"
             continue
-        outcome.store(rows.index, model.predict(priced))
+        outcome.store(rows.index, predict(model, priced))
 
 
 def _summarise(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.cost.kernels.backward import DIRECTIONS, FORWARD
 from perfmodel.cost.kernels.families import FAMILIES, Family, family_of
 from perfmodel.cost.kernels.rows import Labels, Rows, join_rows, make_rows
 from perfmodel.errors import InputError, UnknownNameError
@@ -116,9 +117,9 @@ def _refuse_labels(frame: pd.DataFrame, refusals: Labels) -> None:
             refusals[(frame["op"] == name).to_numpy()] = f"op {name!r} has no model"
     if "direction" in frame.columns:
         for name in frame["direction"].unique():
-            if name not in ("", "fwd"):
+            if name not in ("", *DIRECTIONS):
                 rows = (frame["direction"] == name).to_numpy() & (refusals == "")
-                refusals[rows] = f"direction {name!r} has no model of single kernels"
+                refusals[rows] = f"direction {name!r} is not one of {', '.join(DIRECTIONS)}"
     for name in frame["gpu"].unique():
         try:
             resolve_gpu(name)
@@ -148,6 +149,8 @@ def _check_family(
     labels = {c: _texts(frame, c, kept) for c in ("op", *_LABELS)}
     names = {d: str(resolve_dtype(d)) for d in set(_texts(frame, "dtype", kept).tolist())}
     labels["dtype"] = np.array([names[d] for d in _texts(frame, "dtype", kept)], dtype=object)
+    directions = _texts(frame, "direction", kept)
+    labels["direction"] = np.where(directions == "", FORWARD, directions).astype(object)
     rows = make_rows({k: v[good] for k, v in shape.items()}, _texts(frame, "gpu", kept), labels)
     log_measured, is_judged = _measured(frame, kept)
     part = Checked(
@@ -240,6 +243,12 @@ def _joined(group: Sequence[Checked]) -> Checked:
 
 
 def fitting_rows(parts: Sequence[Checked]) -> list[Checked]:
-    """The judged rows of each part; parts without any are left out."""
-    kept = [take(part, part.is_judged) for part in parts if part.is_judged.any()]
+    """The judged forward rows of each part; parts without any are left out."""
+    kept = [take(part, can_fit(part)) for part in parts]
     return [part for part in kept if len(part.index)]
+
+
+def can_fit(part: Checked) -> NDArray[np.bool_]:
+    """Rows that a model may learn from: judged, and forward."""
+    is_forward = np.asarray(part.rows.labels["direction"] == FORWARD, dtype=bool)
+    return np.asarray(part.is_judged & is_forward, dtype=np.bool_)
