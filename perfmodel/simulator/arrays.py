@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.simulator.compile import Graph, Meeting
+from perfmodel.simulator.compile import NOBODY, Graph, Meeting
 from perfmodel.simulator.durations import LaneDurations
 from perfmodel.simulator.iteration import Iteration, Past, Value
 from perfmodel.simulator.schedule import Operation
@@ -127,11 +127,14 @@ class ArrayEvaluator:
         self.clock[number] = clock
 
     def _arrive(self, number: int, first: int, last: int) -> None:
-        lane, start = self.lanes[number], self.start[number]
-        start[first] = self.clock[number]
-        if lane.issuer[first] >= 0:
-            launched = self.end[lane.issuer[first]][lane.issue[first]]
-            np.maximum(start[first], launched + self.release[number][first], out=start[first])
+        lane, begin = self.lanes[number], self.start[number][first]
+        if lane.issuer[first] == NOBODY:
+            begin[...] = self.clock[number]
+            return
+        launched = self.end[lane.issuer[first]][lane.issue[first]]
+        np.add(launched, self.release[number][first], out=begin)
+        np.maximum(begin, self.clock[number], out=begin)
+        if self.lumped[number][first]:
             self.clock[number] = launched + self.tail[number][first]
 
     def _meet(self, number: int, first: int, last: int) -> None:

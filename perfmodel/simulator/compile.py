@@ -211,9 +211,9 @@ def _class_joins(cls: RankClass, tasks: _Tasks, places: ClassPlaces) -> dict[int
     newest: dict[tuple[int, int], int] = {}  # (waiting lane, awaited lane) -> position awaited
     lanes, positions = places.lane.tolist(), places.position.tolist()
     threads = places.thread.tolist()
-    for t, (waits, previous) in enumerate(zip(tasks.waits, tasks.waits_previous, strict=True)):
-        if not (waits or previous):
-            continue
+    pairs = zip(tasks.waits, tasks.waits_previous, strict=True)
+    for t in [t for t, (waits, previous) in enumerate(pairs) if waits or previous]:
+        waits, previous = tasks.waits[t], tasks.waits_previous[t]
         _check_waits(t, cls.tasks[t], len(lanes))
         implied = (lanes[t], threads[t])
         now = []

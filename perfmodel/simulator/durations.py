@@ -129,4 +129,6 @@ def lane_durations(graph: Graph, durations: Durations) -> list[LaneDurations]:
 
 def _lumped(issuer: list[int], launches: Floats) -> list[bool]:
     several = (launches.ravel() > 1.0).tolist()
+    if not any(several):
+        return [False] * len(issuer)
     return [many and thread != NOBODY for many, thread in zip(several, issuer, strict=True)]

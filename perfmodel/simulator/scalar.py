@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.simulator.compile import Graph
+from perfmodel.simulator.compile import NOBODY, Graph
 from perfmodel.simulator.durations import LaneDurations
 from perfmodel.simulator.iteration import Iteration, Past, Value
 from perfmodel.simulator.schedule import Operation
@@ -133,7 +133,7 @@ class ScalarEvaluator:
     def _arrive(self, number: int, first: int, last: int) -> None:
         lane = self.lanes[number]
         start = self.clock[number]
-        if lane.issuer[first] >= 0:
+        if lane.issuer[first] != NOBODY:
             launched = self.end[lane.issuer[first]][lane.issue[first]]
             start = max(start, launched + self.release[number][first])
             self.clock[number] = launched + self.tail[number][first]

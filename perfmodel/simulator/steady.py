@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,7 +118,8 @@ class _Loop:
 
     def __init__(self, graph: Graph, evaluator: Evaluator) -> None:
         self.evaluator = evaluator
-        self.backs = sorted({b for lane in graph.lanes for b in lane.queue_back if b > 0})
+        backs = set().union(*(lane.queue_back for lane in graph.lanes))
+        self.backs = sorted(b for b in backs if b > 0)
         is_short = bool(self.backs) and self.backs[0] <= RELEVANT_QUEUE
         self.carried = _carried(graph, with_queue=is_short)
         self.depth = max([*self.backs, int(bool(self.carried))], default=0)
@@ -273,6 +275,9 @@ def _carried(graph: Graph, *, with_queue: bool) -> list[Place]:
     items = {p for lane in graph.lanes for j in lane.joins.values() for p in j.before}
     if with_queue:
         for lane in graph.lanes:
-            freed = zip(lane.queue_back, lane.queue_lane, lane.queue_item, strict=True)
-            items |= {(stream, item) for back, stream, item in freed if back > 0}
+            # Between breaks all launches reach back equally far.
+            for first, last in pairwise([0, *lane.breaks] if lane.is_host else ()):
+                if lane.queue_back[first] > 0:
+                    freed = slice(first, last)
+                    items.update(zip(lane.queue_lane[freed], lane.queue_item[freed], strict=True))
     return sorted(items)
