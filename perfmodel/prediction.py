@@ -46,7 +46,7 @@ class Prediction:
     interval_s: tuple[float, float]
     throughput: Throughput
     memory: MemoryEstimate
-    breakdown_s: Mapping[str, float]
+    breakdown_s: Mapping[Cause, float]
     critical_path: CriticalPath
     exposed_communication_s: float
     bound_by: str

@@ -82,13 +82,11 @@ class DataParallel:
 
     def shape(self, kind: str) -> GroupShape:
         """Shape of a communicator kind; "shard" is "dp" unless sharding is hierarchical."""
-        if kind == "dp" or (kind == "shard" and not self.has_replicas):
-            kind = "dpcp"
-        return self.groups.shape(kind)
+        return self.groups.shape(self.shard_kind if kind == "shard" else kind)
 
     def communicators(self) -> dict[str, NDArray[np.int64]]:
         """Rank numbers of the communicators by kind."""
-        return {k: self.groups.members("dpcp" if k == "dp" else k) for k in self.kinds()}
+        return {kind: self.groups.members(kind) for kind in self.kinds()}
 
     @property
     def shard_kind(self) -> str:

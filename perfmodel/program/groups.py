@@ -1,104 +1,90 @@
-"""Where the communicators of a plan lie: shapes on nodes and rank numbers.
+"""The communicators of a plan: their rank numbers and how they lie on the nodes.
 
 Ranks are numbered with tensor parallelism fastest, then context, data and pipeline parallelism,
-as Megatron-LM does; expert-parallel groups are neighbours along the data-parallel axis.
+as Megatron-LM does; expert-parallel groups are neighbours along context and data parallelism.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import InvalidPlanError
+from perfmodel.hardware.placement import EXPERT_AXES, RankGrid, check_fits, shape_of
 from perfmodel.hardware.records import Cluster, GroupShape
 from perfmodel.plan.records import Plan
 
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One parallel axis: `size` ranks, `stride` apart in rank number."""
-
-    size: int
-    stride: int
+# Communicator kinds of a plan and the axes of the rank grid along which they lie.
+_ALONG: dict[str, tuple[str, ...]] = {
+    "tp": ("tp",),
+    "cp": ("cp",),
+    "dp": ("cp", "dp"),  # ranks that hold the same parameters and share gradients
+    "ep": ("ep",),
+    "expert_dp": ("edp",),
+}
+_SHARDED_ORDER = ("tp", "shard", "replica", "pp")
 
 
 class Groups:
-    """Communicators of a plan on a cluster."""
+    """Communicators of a plan on a cluster.
+
+    Raises
+    ------
+    InvalidPlanError
+        If the plan does not use every GPU once, or expert or shard groups do not divide it.
+    """
 
     def __init__(self, plan: Plan, cluster: Cluster) -> None:
-        if plan.num_gpus != cluster.num_gpus:
-            raise InvalidPlanError(
-                f"dp {plan.dp} x tp {plan.tp} x pp {plan.pp} x cp {plan.cp} = {plan.num_gpus} "
-                f"does not equal the {cluster.num_gpus} GPUs of the cluster"
-            )
-        if (plan.dp * plan.cp * plan.tp) % plan.ep:
-            raise InvalidPlanError(
-                f"ep {plan.ep} does not divide dp x cp x tp = {plan.dp * plan.cp * plan.tp}"
-            )
+        # Experts are also dealt over tensor-parallel ranks where the others are too few.
+        beyond = plan.ep > plan.dp * plan.cp
+        self.grid = RankGrid(
+            sizes={"tp": plan.tp, "cp": plan.cp, "dp": plan.dp, "pp": plan.pp, "ep": plan.ep},
+            expert_axes=("tp", *EXPERT_AXES) if beyond else EXPERT_AXES,
+        )
+        check_fits(cluster, self.grid)
         self.plan = plan
         self.cluster = cluster
-        inner = plan.tp * plan.cp
-        # Expert groups are neighbours: along dp and cp, and along tp where ep exceeds them.
-        expert_stride = plan.tp if plan.ep <= plan.dp * plan.cp else 1
-        self.axes = {
-            "tp": Axis(plan.tp, 1),
-            "cp": Axis(plan.cp, plan.tp),
-            "dp": Axis(plan.dp, inner),
-            "dpcp": Axis(plan.dp * plan.cp, plan.tp),
-            "pp": Axis(plan.pp, inner * plan.dp),
-            "ep": Axis(plan.ep, expert_stride),
-            # ranks that hold the same experts: what expert gradients are reduced over
-            "expert_dp": Axis(
-                max(plan.dp * inner // (plan.ep * expert_stride), 1), expert_stride * plan.ep
-            ),
-        }
+        self._members: dict[str, NDArray[np.int64]] = {}
+        self._shapes: dict[str, GroupShape] = {}
 
-    def shape(self, axis: str) -> GroupShape:
-        """How the communicators of an axis lie on the nodes."""
-        return self._shape(self.axes[axis])
+    def members(self, kind: str) -> NDArray[np.int64]:
+        """Rank numbers of every communicator of a kind, shape (num_groups, group_size)."""
+        if kind not in self._members:
+            self._members[kind] = self.grid.groups(*_ALONG[kind])
+        return self._members[kind]
+
+    def shape(self, kind: str) -> GroupShape:
+        """How the communicators of a kind lie on the nodes."""
+        if kind not in self._shapes:
+            self._shapes[kind] = shape_of(self.members(kind), self.cluster.gpus_per_node)
+        return self._shapes[kind]
 
     def add_sharding(self, shard_ranks: int) -> None:
-        """Add the axes "shard" and "replica": `shard_ranks` neighbours share one copy."""
-        whole = self.axes["dpcp"]
-        if whole.size % shard_ranks:
+        """Add the kinds "shard" and "replica": `shard_ranks` neighbours share one copy."""
+        size = self.plan.dp * self.plan.cp
+        if size % shard_ranks:
             raise InvalidPlanError(
-                f"a shard group of {shard_ranks} ranks does not divide the {whole.size} "
-                "data-parallel ranks"
+                f"a shard group of {shard_ranks} ranks does not divide the {size} data-parallel "
+                "ranks"
             )
-        self.axes["shard"] = Axis(shard_ranks, whole.stride)
-        self.axes["replica"] = Axis(whole.size // shard_ranks, whole.stride * shard_ranks)
+        sizes = {
+            "tp": self.plan.tp,
+            "shard": shard_ranks,
+            "replica": size // shard_ranks,
+            "pp": self.plan.pp,
+        }
+        grid = RankGrid(sizes=sizes, order=_SHARDED_ORDER, expert_axes=("shard",))
+        for kind in ("shard", "replica"):
+            self._members[kind] = grid.groups(kind)
 
     def neighbour_shape(self) -> GroupShape:
         """Sender and receiver of two pipeline stages."""
-        axis = self.axes["pp"]
-        return self._shape(Axis(2, axis.stride))
-
-    def _shape(self, axis: Axis) -> GroupShape:
-        per_node = self.cluster.gpus_per_node
-        inside = max(1, min(axis.size, per_node // axis.stride if axis.stride <= per_node else 1))
-        nodes = -(-axis.size // inside)
-        used = min(per_node, self.plan.num_gpus)
-        return GroupShape(
-            ranks_per_node=inside,
-            num_nodes=nodes,
-            concurrent=max(1, used // inside),
-            stride=min(axis.stride, per_node),
-        )
+        return shape_of(self.between_stages(0, 1), self.cluster.gpus_per_node)
 
     def stage_ranks(self, stage: int) -> NDArray[np.int64]:
         """Rank numbers of a pipeline stage."""
-        size = self.axes["pp"].stride
+        size = self.plan.num_gpus // self.plan.pp
         return np.arange(stage * size, (stage + 1) * size, dtype=np.int64)
-
-    def members(self, axis: str) -> NDArray[np.int64]:
-        """Rank numbers of every communicator of an axis, shape (num_groups, group_size)."""
-        chosen = self.axes[axis]
-        block = chosen.size * chosen.stride
-        ranks = np.arange(self.plan.num_gpus, dtype=np.int64)
-        grid = ranks.reshape(-1, chosen.size, chosen.stride) if block else ranks
-        return np.ascontiguousarray(np.moveaxis(grid, 1, 2).reshape(-1, chosen.size))
 
     def between_stages(self, source: int, target: int) -> NDArray[np.int64]:
         """Pairs (rank of stage `source`, the same place in stage `target`)."""
