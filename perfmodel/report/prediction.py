@@ -76,7 +76,8 @@ def prediction_text(prediction: Prediction, run: Run, *, explain: bool = False) 
     """What `perfmodel predict` prints: verdict, time, memory, what binds, assumptions."""
     lines = [verdict(prediction, run), _spread(run.plan, run), ""]
     total = prediction.iteration_time_s
-    lines += [f"Where the {duration(total)} go", *shares(prediction.breakdown_s, duration, total)]
+    causes = _scaled(prediction.breakdown_s, 1.0)
+    lines += [f"Where the {duration(total)} go", *shares(causes, duration, total)]
     lines += ["", *_memory(prediction), "", _bound(prediction)]
     if explain:
         lines += ["", *_path(prediction)]
