@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from perfmodel.errors import InputError, PerfmodelError, RefusedError
 from perfmodel.hardware.clusters import resolve_cluster
+from perfmodel.hardware.link_text import read_intra_node
 from perfmodel.measure.published_plan import Remarks, number_of, plan_from_row
 from perfmodel.plan.stack import Stack
 from perfmodel.plan.stacks import select_stack, stack_by_name, with_attention_kernel
@@ -151,6 +152,10 @@ def _hardware(row: Row) -> Mapping[str, Any]:
     hardware = _mapping(row, "hardware")
     if not hardware.get("num_gpus") and not hardware.get("nodes"):
         raise RefusedError("hardware.num_gpus is missing; state how many GPUs the job used")
+    # Missing peer access is a caveat of the run rather than a name of a link: sources print it
+    # in their remarks.
+    if read_intra_node(str(row.get("notes") or "")).blocks_peer_access:
+        return {**hardware, "intra_node": "PCIe without peer-to-peer"}
     return hardware
 
 

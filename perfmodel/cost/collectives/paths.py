@@ -223,11 +223,14 @@ def _mesh_rates(node: Node, group: GroupShape) -> tuple[float, float]:
 
 def _pcie_rates(node: Node, group: GroupShape, local: int, link: LinkClass) -> tuple[float, float]:
     port = node.gpu.pcie_bytes_per_s or node.fabric_bytes_per_s
-    if link is LinkClass.PCIE_HOST:
-        rate = port * _HOST_FRACTION * math.sqrt(2 / local)
-        return rate, rate
     span = (local - 1) * group.stride + 1
     socket = node.gpus_per_socket or max(node.num_gpus // 2, _PCIE_SOCKET_GPUS)
+    if link is LinkClass.PCIE_HOST:
+        rate = port * _HOST_FRACTION * math.sqrt(2 / local)
+        if span > socket:
+            # written and read: every byte crosses memory and socket link twice
+            rate = min(rate, port * _PCIE_SOCKET_FRACTION / 2)
+        return rate, rate
     if local == 2 and span <= max(node.gpus_per_pcie_switch, 2) and socket > 1:
         rate = port * _PCIE_FRACTION
     elif span > socket:
