@@ -80,6 +80,7 @@ def parameter_names(work: Work, cluster: Cluster, stack: StackLike) -> tuple[str
     gpu = cluster.gpu
     if isinstance(work, Collective):
         return _collective_names(work, cluster, stack)
+    names: tuple[str, ...]
     if isinstance(work, Gemm | GroupedGemm | Convolution):
         names = (f"{work.cause}.{gpu.architecture}.{work.dtype}",)
     elif isinstance(work, Attention):
