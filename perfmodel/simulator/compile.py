@@ -230,9 +230,10 @@ def _class_joins(cls: RankClass, tasks: _Tasks, places: ClassPlaces) -> dict[int
 
 
 def _check_waits(t: int, task: Task, num_tasks: int) -> None:
-    if any(not 0 <= w < t for w in task.waits):
+    if task.waits and (min(task.waits) < 0 or max(task.waits) >= t):
         raise InputError(f"task {task.name!r} (index {t}) waits for a task that is not before it")
-    if any(not 0 <= w < num_tasks for w in task.waits_previous):
+    before = task.waits_previous
+    if before and (min(before) < 0 or max(before) >= num_tasks):
         raise InputError(f"task {task.name!r} (index {t}) waits for a task that does not exist")
 
 

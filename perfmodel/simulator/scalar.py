@@ -29,6 +29,7 @@ class ScalarEvaluator:
         self.work: list[list[float]] = [p.work.ravel().tolist() for p in pieces]
         self.release: list[list[float]] = [p.release.ravel().tolist() for p in pieces]
         self.tail: list[list[float]] = [p.tail.ravel().tolist() for p in pieces]
+        self.is_lumped = [any(pieces[n].is_lumped[p] for n, p in places) for places in self.places]
         self.meeting_work = [max(self.work[n][p] for n, p in places) for places in self.places]
 
     def zero_clocks(self) -> list[Value]:
@@ -135,7 +136,9 @@ class ScalarEvaluator:
         start = self.clock[number]
         if lane.issuer[first] != NOBODY:
             launched = self.end[lane.issuer[first]][lane.issue[first]]
-            start = max(start, launched + self.release[number][first])
+            released = launched + self.release[number][first]
+            if released > start:
+                start = released
             self.clock[number] = launched + self.tail[number][first]
         self.start[number].append(start)
 
@@ -143,7 +146,8 @@ class ScalarEvaluator:
         places = self.places[number]
         together = max([self.start[lane][item] for lane, item in places])
         end = together + self.meeting_work[number]
-        end = max(end, max([self.clock[lane] for lane, _ in places]))
+        if self.is_lumped[number]:
+            end = max(end, max([self.clock[lane] for lane, _ in places]))
         for lane, _ in places:
             self.end[lane].append(end)
             self.clock[lane] = end

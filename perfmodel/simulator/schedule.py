@@ -140,9 +140,14 @@ class _Scheduler:
     def _move(self, number: int, progress: int) -> None:
         self.progress[number] = progress
         waiting = self.waiting[number]
-        if waiting:
-            self.ready.extend(lane for item, lane in waiting if item < progress)
-            self.waiting[number] = [entry for entry in waiting if entry[0] >= progress]
+        if not waiting:
+            return
+        self.waiting[number] = still = []
+        for entry in waiting:
+            if entry[0] < progress:
+                self.ready.append(entry[1])
+            else:
+                still.append(entry)
 
     def _wait(self, number: int, other: int, item: int) -> None:
         self.waiting[other].append((item, number))
