@@ -18,12 +18,13 @@ FORWARD, BACKWARD, ACCUMULATE = "fwd", "bwd", "wgrad_accumulate"
 DIRECTIONS: Final = (FORWARD, BACKWARD, ACCUMULATE)
 """What can be priced; `wgrad_accumulate` adds a weight gradient to the one in memory."""
 
-# Backward over forward by operator, medians of NVIDIA parts; attention and experts have no data:
+# Backward over forward by operator, medians of NVIDIA parts (mul, div by passes: one for a scalar
+# operand, two for two); attention and experts have no data:
 # 2.5 times the FLOPs at five sixths of the rate, and twice the GEMMs of forward.
 _RATIO: Final[dict[str, float]] = {
     "softmax": 2.7, "layernorm": 2.1, "rmsnorm": 2.1, "dropout": 2.5, "gelu": 1.5, "tanh": 1.4,
     "relu": 1.5, "embedding": 4.8, "attention": 3.0, "moe": 2.0, "conv2d": 2.0, "add": 0.07,
-    "addu": 0.07,
+    "addu": 0.07, "mulu": 1.0, "divu": 1.0, "mul": 2.0, "div": 2.0, "powu": 2.5, "pow": 2.5,
 }  # fmt: skip
 _DEFAULT_RATIO: Final = 1.5  # one more pass over the data than forward: gradient in, two out
 _ACCUMULATE_PASSES: Final = 3.0  # gradient and sum read, sum written

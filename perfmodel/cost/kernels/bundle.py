@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.cost.kernels.correction import Correction
 from perfmodel.cost.kernels.families import FAMILIES, Family
 from perfmodel.cost.kernels.kinds import Kind, KindTable
 from perfmodel.cost.kernels.learned import Branch, Encoder, LearnedModel, Spread
@@ -132,4 +133,10 @@ def _read_model(folder: Path, name: str, entry: Mapping[str, Any]) -> LearnedMod
 
 
 def _kind(entry: Mapping[str, Any]) -> Kind:
-    return Kind(**{**entry, "values": tuple(entry["values"])})
+    found = entry.get("correction")
+    correction = (
+        Correction(points=tuple(tuple(p) for p in found["points"]), weights=tuple(found["weights"]))
+        if found
+        else None
+    )
+    return Kind(**{**entry, "values": tuple(entry["values"]), "correction": correction})

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.cost.kernels.correction import Correction
 from perfmodel.cost.kernels.efficiency import DEFAULT
 from perfmodel.cost.kernels.rows import Labels, Rows
 
@@ -25,7 +26,11 @@ _OTHER_DTYPE = 2.0  # generations that another dtype is away; only where the own
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One measured kind; `is_adapted` where a few rows only moved what was predicted before."""
+    """One measured kind.
+
+    `is_adapted` where a few rows only moved what was predicted before; `correction` and
+    `half_width` (of the 80 % interval in ln) are what those rows say besides.
+    """
 
     gpu: str
     silicon: str
@@ -35,6 +40,14 @@ class Kind:
     values: tuple[float, float, float]
     rows: int
     is_adapted: bool = False
+    correction: Correction | None = None
+    half_width: float | None = None
+
+    def rows_of(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which of `rows` are of this kind."""
+        labels = rows.labels
+        mine = (labels["gpu"] == self.gpu) & (labels["dtype"] == self.dtype)
+        return np.asarray(mine & (labels["op"] == self.op), dtype=np.bool_)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.cost.kernels import efficiency
+from perfmodel.cost.kernels.correction import coordinates
 from perfmodel.cost.kernels.families import Family
 from perfmodel.cost.kernels.kinds import KindTable, default_labels
 from perfmodel.cost.kernels.physics import Work
@@ -100,11 +101,20 @@ class LearnedModel:
                 base if everything else base[mine], nearest[mine],
             )  # fmt: skip
             out[mine] += branch.trees.predict(matrix)
-        return Prediction(
-            log_seconds=out,
-            half_width=self._half_width(out, nearest, is_known),
-            is_transfer=~is_known,
-        )
+        half_width = self._half_width(out, nearest, is_known)
+        self._correct(rows, out, half_width)
+        return Prediction(log_seconds=out, half_width=half_width, is_transfer=~is_known)
+
+    def _correct(self, rows: Rows, log_seconds: Vector, half_width: Vector) -> None:
+        """Apply in place what few measured rows of a kind said."""
+        for kind in self.kinds.kinds:
+            if kind.correction is None:
+                continue
+            mine = kind.rows_of(rows)
+            if mine.any():
+                points = coordinates(rows.take(mine), log_seconds[mine])
+                log_seconds[mine] += kind.correction.log_factor(points)
+                half_width[mine] = kind.half_width or half_width[mine]
 
     def _half_width(
         self, log_seconds: Vector, nearest: Labels, is_known: NDArray[np.bool_]

@@ -1,8 +1,8 @@
 """Adapting a bundle to a GPU of which a few kernels are measured.
 
-The three efficiencies of each kind move to where the rows say, held by what was predicted before;
-the trees stay as they are. With twenty rows this does what one scale factor does, and tells a slow
-peak from a slow memory and a long launch.
+The three efficiencies of each kind move to where the rows say, held by what was predicted before:
+this tells a slow peak from a slow memory and a long launch. What is left over near the rows is a
+smooth correction. The trees stay as they are.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.cost.kernels import efficiency
+from perfmodel.cost.kernels import correction, efficiency
 from perfmodel.cost.kernels.bundle import KernelBundle, describe_model
 from perfmodel.cost.kernels.kinds import Kind, KindTable
 from perfmodel.cost.kernels.learned import LearnedModel
 from perfmodel.cost.kernels.select import choose_model
+from perfmodel.measure.kernels.spread import CONTAINED
 from perfmodel.measure.kernels.tables import Checked, take
 
+# Leaving one row out still lets it move the three efficiencies, so the errors seen are too small.
+_OPTIMISM = 1.15
 _LEAST_ROWS = 3  # fewer say too little to move three numbers, prior or not
 
 
@@ -72,10 +75,21 @@ def _adapt_kind(model: LearnedModel, part: Checked) -> LearnedModel:
         dtype=labels["dtype"], op=labels["op"], values=tuple(np.round(values, 5).tolist()),
         rows=len(part.index), is_adapted=True,
     )  # fmt: skip
+    kind = _corrected(unseen, kind, part)
     others = [
         k for k in model.kinds.kinds if (k.gpu, k.dtype, k.op) != (kind.gpu, kind.dtype, kind.op)
     ]
     return replace(model, kinds=KindTable((*others, kind)))
+
+
+def _corrected(model: LearnedModel, kind: Kind, part: Checked) -> Kind:
+    """`kind` with what is left over near the rows, and an interval from leaving each row out."""
+    plain = replace(model, kinds=KindTable((*model.kinds.kinds, kind)))
+    predicted = plain.predict(part.rows).log_seconds
+    points = correction.coordinates(part.rows, predicted)
+    found, left_out = correction.fit(points, part.log_measured - predicted)
+    width = float(np.quantile(np.abs(left_out), CONTAINED)) * _OPTIMISM
+    return replace(kind, correction=found, half_width=round(width, 4))
 
 
 def _without(kinds: KindTable, gpu: str, silicon: str) -> KindTable:

@@ -50,6 +50,8 @@ def evaluate_few_shots(
     keys = ["gpu", "dtype", "op"]
     before = pd.DataFrame(error_table(rows.assign(predicted_us=rows["before_us"]), keys)).T
     after = pd.DataFrame(error_table(rows.assign(predicted_us=rows["after_us"]), keys)).T
+    # The interval is that of the adapted model.
+    before = before.drop(columns="coverage")
     out = before.join(after.drop(columns="rows"), lsuffix="_before", rsuffix="_after")
     return out.rename_axis(keys).reset_index()
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _ROWWISE = {"softmax": "softmax", "layernorm": "layernorm"}
 _ELEMENTWISE = {
     "tanh": "tanh", "gelu": "gelu", "relu": "relu", "dropout": "dropout", "pow": "powu",
-    "truediv": "divu", "add": "add", "mul": "mul", "where": "add", "masked_fill": "addu",
-    "max": "addu", "contiguous": "addu", "sub": "addu",
+    "truediv": "divu", "add": "add", "mul": "mul", "where": "mul", "masked_fill": "mulu",
+    "max": "mulu", "contiguous": "mulu", "sub": "mulu",
 }  # fmt: skip
 # Operators that read two full inputs, or one and a scalar or a broadcast row.
 _BINARY = {"add": "addu", "mul": "mulu"}
