@@ -71,6 +71,13 @@ def _add_predict(commands: Any) -> None:
     parser.add_argument("--explain", action="store_true", help="print the critical path too")
     parser.add_argument("--perfetto", metavar="OUT.json", help="write the timeline for Perfetto")
     parser.add_argument("--bundle", metavar="FILE", help="calibration written by `calibrate`")
+    parser.add_argument(
+        "--comm", metavar="LOG", nargs="+", default=[],
+        help="your own nccl-tests or PARAM logs: collectives follow them",
+    )  # fmt: skip
+    parser.add_argument(
+        "--plot", metavar="OUT.svg", help="draw the timings of --comm and the model"
+    )
     _add_json(parser)
 
 

@@ -89,6 +89,13 @@ def test_left_out_source_is_predicted_from_the_others():
         assert {"rows", "geomean_error", "mape", "median", "p90", "coverage"} <= figures.keys()
 
 
+def test_single_unknown_source_falls_back_on_the_shipped_bundle():
+    alone = synthetic(sources=1)
+    shipped = evaluate_collectives(alone).rows["predicted_us"]
+    left_out = evaluate_collectives(alone, leave_out="source").rows["predicted_us"]
+    assert left_out.to_numpy() == pytest.approx(shipped.to_numpy())
+
+
 @pytest.mark.parametrize(
     ("protocol", "bound", "share"),
     [

@@ -143,7 +143,8 @@ def test_collective_that_the_log_does_not_name_is_inferred_only_if_one_fits():
     ("lines", "words"),
     [
         (["#  Rank  0 Pid 1 on a device  0 [0x00] V100",
-          "#  Rank  0 Pid 2 on b device  0 [0x00] V100", HEADER, row("all_reduce", 1 << 20, (10.0, 10.0), 2)], "without MPI"),
+          "#  Rank  0 Pid 2 on b device  0 [0x00] V100", HEADER,
+          row("all_reduce", 1 << 20, (10.0, 10.0), 2)], "without MPI"),
         (["# all_reduce_perf", "#  Rank  0 Group 0 Pid 1 on a device  0 [0x00] V100", HEADER,
           "     1048576        262144     float     sum      -1     2.50  419.43    0.00      0"
           "     0.10 10485.76    0.00      0"], "one rank"),

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 
 from perfmodel.cli.output import print_json
+from perfmodel.cost.collectives import CollectiveModel
 from perfmodel.cost.execution import load_execution
-from perfmodel.predict import predict
+from perfmodel.cost.protocol import CostModel
+from perfmodel.errors import InputError
+from perfmodel.hardware.records import Cluster
+from perfmodel.predict import default_models, predict
 from perfmodel.report.prediction import prediction_dict, prediction_text
 from perfmodel.run import Run
 
@@ -17,7 +25,9 @@ def run(options: Namespace) -> int:
     """Predict one run; 1 if it does not fit in memory."""
     bundle = load_execution(options.bundle)
     loaded = Run.load(options.file, options.row)
-    prediction = predict(loaded, parameters=bundle.parameters, spread=bundle.spread)
+    models, notes = _models(options, loaded.cluster)
+    prediction = predict(loaded, parameters=bundle.parameters, spread=bundle.spread, models=models)
+    prediction = replace(prediction, assumptions=(*prediction.assumptions, *notes))
     if options.perfetto:
         prediction.to_perfetto(options.perfetto)
     if options.json:
@@ -25,3 +35,23 @@ def run(options: Namespace) -> int:
     else:
         print(prediction_text(prediction, loaded, explain=options.explain))
     return 0 if prediction.fits else _OUT_OF_MEMORY
+
+
+def _models(
+    options: Namespace, cluster: Cluster
+) -> tuple[Sequence[CostModel] | None, tuple[str, ...]]:
+    """Cost models that follow the user's own logs of collectives, and what to say about them."""
+    if not options.comm:
+        if options.plot:
+            raise InputError("--plot draws the timings of --comm LOG; name a log")
+        return None, ()
+    from perfmodel.measure.collectives import plot_curves, read_own_logs
+
+    own = read_own_logs(options.comm, cluster)
+    for (file, reason), count in Counter((s.file, s.reason) for s in own.skipped).items():
+        print(f"{file}: {count} skipped: {reason}", file=sys.stderr)
+    model = CollectiveModel(own=own.curves)
+    if options.plot:
+        plot_curves(own.curves, model, options.plot)
+    others = [m for m in default_models() if not isinstance(m, CollectiveModel)]
+    return (model, *others), own.notes

@@ -33,6 +33,16 @@ def default_residual() -> Residual | None:
     return load_residual(folder) if (folder / FILE_NAME).is_file() else None
 
 
+@cache
+def fitted_sources() -> frozenset[str]:
+    """Sources that the shipped bundle was fitted on."""
+    try:
+        text = (default_folder() / MANIFEST_NAME).read_text(encoding="utf-8")
+    except (MissingCapabilityError, OSError):
+        return frozenset()
+    return frozenset(json.loads(text)["sources"])
+
+
 def load_residual(folder: Path) -> Residual:
     """Read a bundle.
 

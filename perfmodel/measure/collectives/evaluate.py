@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from perfmodel.cost.collectives.bundle import default_residual, load_residual
+from perfmodel.cost.collectives.bundle import default_residual, fitted_sources, load_residual
 from perfmodel.cost.collectives.model import CollectiveModel
 from perfmodel.cost.collectives.residual import Residual, case_of
 from perfmodel.errors import InputError
@@ -104,7 +105,11 @@ def trusted(curves: Iterable[Curve]) -> list[Curve]:
 
 
 def leave_one_out(curves: Sequence[Curve], left: LeaveOut) -> dict[str, Residual]:
-    """A fit without each group, for every group among `curves`."""
+    """A fit without each group, for every group among `curves`.
+
+    Cases that the rest of the table says nothing about come from the shipped bundle, unless that
+    has seen the group.
+    """
     known = trusted(curves)
     whole: Residual | None = None
     fits = {}
@@ -114,8 +119,21 @@ def leave_one_out(curves: Sequence[Curve], left: LeaveOut) -> dict[str, Residual
             whole = whole or fit_residual(known)
             fits[name] = whole
         else:
-            fits[name] = fit_residual(rest)
+            fits[name] = _completed(fit_residual(rest), rest, name, left)
     return fits
+
+
+def _completed(fit: Residual, rest: Sequence[Curve], name: str, left: LeaveOut) -> Residual:
+    shipped = default_residual()
+    if shipped is None or left is not LeaveOut.SOURCE or name in fitted_sources():
+        return fit
+    known = {case_of(curve.path) for curve in rest}
+    missing = {
+        term: values
+        for term, values in shipped.coefficients.items()
+        if term.partition(".")[0] not in known
+    }
+    return replace(fit, coefficients={**fit.coefficients, **missing})
 
 
 def _residuals(
@@ -128,10 +146,18 @@ def _residuals(
     fits = leave_one_out(curves, left)
     by_source = fits if left is LeaveOut.SOURCE else leave_one_out(curves, LeaveOut.SOURCE)
     errors = hold_out_sources(trusted(curves), by_source)
-    return {
-        name: replace(fit, sigma=errors.sigma(name if left is LeaveOut.SOURCE else None))
-        for name, fit in fits.items()
-    }
+    out = {}
+    for name, fit in fits.items():
+        sigma = errors.sigma(name if left is LeaveOut.SOURCE else None)
+        out[name] = replace(fit, sigma={**_shipped_sigma(name, left), **sigma})
+    return out
+
+
+def _shipped_sigma(name: str, left: LeaveOut) -> Mapping[str, NDArray[np.float64]]:
+    """Spread of the shipped bundle, where it has not seen the source."""
+    shipped = default_residual()
+    unseen = left is LeaveOut.SOURCE and name not in fitted_sources()
+    return shipped.sigma if shipped is not None and unseen else {}
 
 
 def _predict_rows(

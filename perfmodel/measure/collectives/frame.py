@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from perfmodel.cost.collectives.paths import CommPath, comm_path
 from perfmodel.errors import InputError
+from perfmodel.hardware.aliases import resolve_gpu
+from perfmodel.hardware.platforms import usual_node
 from perfmodel.hardware.records import Dtype
 from perfmodel.measure.collectives.platforms import cluster_of, group_of
 from perfmodel.measure.collectives.table import REQUIRED, kind_of
@@ -93,7 +95,8 @@ def setting_of(record: dict[str, Any]) -> Setting:
     nodes = record.get("nodes")
     per_node = record.get("gpus_per_node")
     if _is_null(nodes):
-        nodes = 1 if _is_null(per_node) else num_ranks // max(_count(per_node, "gpus_per_node"), 1)
+        filled = usual_node(resolve_gpu(gpu)[0]).num_gpus if _is_null(per_node) else per_node
+        nodes = -(-num_ranks // _count(filled, "gpus_per_node"))
     num_nodes = _count(nodes, "nodes")
     if num_ranks % num_nodes:
         raise InputError(f"{num_ranks} ranks do not divide over {num_nodes} nodes")

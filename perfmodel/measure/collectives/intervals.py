@@ -48,10 +48,13 @@ class HeldOutErrors:
                 self._errors[key].append(error[zone == index])
 
     def sigma(self, without: str | None = None) -> dict[str, NDArray[np.float64]]:
-        """Spread per knot of each case, from all sources but one."""
+        """Spread per knot of each case from all sources but one; none for cases of few sources."""
         zones = np.digitize(np.array(KNOTS), list(_BOUNDS))
         out = {}
         for case in PRIOR_SIGMA:
+            sources = {s for c, _, s in self._errors if c == case and s != without}
+            if len(sources) < _MIN_SOURCES:
+                continue
             by_zone = [self._zone_sigma(case, i, without) for i in range(len(_BOUNDS) + 1)]
             out[case] = np.array([by_zone[zone] for zone in zones])
         return out

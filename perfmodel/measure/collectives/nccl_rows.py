@@ -23,7 +23,7 @@ _REDOPS = "sum|prod|max|min|avg|mulsum|none|all"
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # What launchers and Markdown put before a row: "[1,0]<stdout>:", "0: ", "> ", "| ", "[0] ".
 _PREFIX = re.compile(
-    r"^(?:\s*(?:\[\d+,\d+\]<std(?:out|err)>:|\[[^\]\s]*\](?=\s)|[\w.-]{1,64}:(?=\s)|[>`#*]"
+    r"^(?:\s*(?:\[\d+,\d+\]<std(?:out|err)>:|\[[^\]\s]*\](?=\s)|[\w.-]{1,64}:(?=\s)|[>`#*\\\\]"
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*(?=\s)|//))*\s*"
 )
 _GLUED = re.compile(r"(?<=\s)\[\d+\](?=\s)|\|")

@@ -18,7 +18,13 @@ from perfmodel.measure.collectives.frame import check_columns, dtype_of
 from perfmodel.measure.collectives.nccl_tests import import_nccl_tests
 from perfmodel.measure.collectives.param_comms import import_param_comms
 from perfmodel.measure.collectives.platforms import group_of
-from perfmodel.measure.collectives.table import ImportResult, Skip, kind_of, read_text
+from perfmodel.measure.collectives.table import (
+    COLUMNS,
+    ImportResult,
+    Skip,
+    kind_of,
+    read_text,
+)
 from perfmodel.units import US
 
 if TYPE_CHECKING:
@@ -73,7 +79,7 @@ class OwnLogs:
 
 
 def read_own_logs(paths: Sequence[str | PathLike[str]], cluster: Cluster) -> OwnLogs:
-    """Curves from a user's nccl-tests or PARAM logs, for runs on `cluster`.
+    """Curves from a user's nccl-tests or PARAM logs, or collective tables, for runs on `cluster`.
 
     Raises
     ------
@@ -97,7 +103,15 @@ def read_own_logs(paths: Sequence[str | PathLike[str]], cluster: Cluster) -> Own
 
 
 def _import(path: Path) -> ImportResult:
-    is_param = "COMMS-RES" in read_text(path)
+    """A log of either benchmark, or a table that `import` wrote."""
+    import pandas as pd
+
+    if path.suffix == ".parquet" and path.is_file():
+        return ImportResult(table=pd.read_parquet(path), skipped=[])
+    text = read_text(path)
+    if path.suffix == ".csv" and text.startswith(COLUMNS[0]):
+        return ImportResult(table=pd.read_csv(path), skipped=[])
+    is_param = "COMMS-RES" in text
     return import_param_comms([path]) if is_param else import_nccl_tests([path])
 
 
