@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.simulator.compile import NOBODY, Graph
+from perfmodel.simulator.compile import NOBODY, Graph, Place
 from perfmodel.simulator.durations import LaneDurations
 from perfmodel.simulator.iteration import Iteration, Past, Value
 from perfmodel.simulator.schedule import Operation
 
 Ends = list[list[float]]
+_Step = tuple[Callable[..., None], tuple[Any, ...]]
+_Binder = Callable[[int, int, int], _Step]
 
 
 class ScalarEvaluator:
-    """Runs the operations of a schedule; durations are converted to lists once."""
+    """Runs the operations of a schedule; durations are converted to floats once."""
 
     def __init__(
         self, graph: Graph, operations: Sequence[Operation], pieces: Sequence[LaneDurations]
     ) -> None:
         self.lanes = graph.lanes
         self.places = [m.places for m in graph.meetings]
-        self.operations = operations
         self.work: list[list[float]] = [p.work.ravel().tolist() for p in pieces]
         self.release: list[list[float]] = [p.release.ravel().tolist() for p in pieces]
         self.tail: list[list[float]] = [p.tail.ravel().tolist() for p in pieces]
-        self.is_lumped = [any(pieces[n].is_lumped[p] for n, p in places) for places in self.places]
-        self.meeting_work = [max(self.work[n][p] for n, p in places) for places in self.places]
+        self.is_lumped = [p.is_lumped for p in pieces]
+        # In the order of schedule.Op.
+        binders: tuple[_Binder, ...] = (
+            self._bind_host, self._bind_run, self._bind_device, self._bind_graph,
+            self._bind_join, self._bind_arrive, self._bind_meet,
+        )  # fmt: skip
+        self.steps = [binders[op](number, first, last) for op, number, first, last in operations]
 
     def zero_clocks(self) -> list[Value]:
         """Lanes that all stand at time 0."""
@@ -48,13 +54,8 @@ class ScalarEvaluator:
         self.start: list[list[float]] = [[] for _ in self.lanes]
         self.end: list[list[float]] = [[] for _ in self.lanes]
         self.rendezvous: list[tuple[Value, ...]] = [()] * len(self.places)
-        # In the order of schedule.Op.
-        handlers = (
-            self._host, self._queued, self._device, self._graph,
-            self._join, self._arrive, self._meet,
-        )  # fmt: skip
-        for op, number, first, last in self.operations:
-            handlers[op](number, first, last)
+        for step, arguments in self.steps:
+            step(self, *arguments)
         return Iteration(
             clock=list(self.clock),
             start=list(self.start),
@@ -62,8 +63,47 @@ class ScalarEvaluator:
             rendezvous=self.rendezvous,
         )
 
-    def _host(self, number: int, first: int, last: int) -> None:
-        costs = self.work[number][first:last]
+    # What each operation needs is looked up once, not in every iteration. (Functions, not bound
+    # methods: an evaluator that refers to itself would outlive its use.)
+
+    def _bind_host(self, number: int, first: int, last: int) -> _Step:
+        return ScalarEvaluator._host, (number, self.work[number][first:last])
+
+    def _bind_run(self, number: int, first: int, last: int) -> _Step:
+        return ScalarEvaluator._queued, (number, first, last)
+
+    def _bind_device(self, number: int, first: int, last: int) -> _Step:
+        lane = self.lanes[number]
+        if last - first > 1:
+            return ScalarEvaluator._device, (number, first, last)
+        return ScalarEvaluator._kernel, (
+            number, lane.issuer[first], lane.issue[first], self.release[number][first],
+            self.work[number][first], self.tail[number][first],
+        )  # fmt: skip
+
+    def _bind_graph(self, number: int, first: int, last: int) -> _Step:
+        return ScalarEvaluator._graph, (number, self.work[number][first:last])
+
+    def _bind_join(self, number: int, first: int, last: int) -> _Step:
+        join = self.lanes[number].joins[first]
+        return ScalarEvaluator._join, (number, join.now, join.before)
+
+    def _bind_arrive(self, number: int, first: int, last: int) -> _Step:
+        lane = self.lanes[number]
+        if lane.issuer[first] == NOBODY:
+            return ScalarEvaluator._arrive, (number,)
+        return ScalarEvaluator._arrive_launched, (
+            number, lane.issuer[first], lane.issue[first], self.release[number][first],
+            self.tail[number][first],
+        )  # fmt: skip
+
+    def _bind_meet(self, number: int, first: int, last: int) -> _Step:
+        places = self.places[number]
+        longest = max(self.work[lane][item] for lane, item in places)
+        is_lumped = any(self.is_lumped[lane][item] for lane, item in places)
+        return ScalarEvaluator._meet, (number, [lane for lane, _ in places], longest, is_lumped)
+
+    def _host(self, number: int, costs: list[float]) -> None:
         ends = list(accumulate(costs, initial=self.clock[number]))
         self.clock[number] = ends[-1]
         self.end[number].extend(ends[1:])
@@ -72,7 +112,7 @@ class ScalarEvaluator:
         lane = self.lanes[number]
         back = lane.queue_back[first]
         if back > len(self.past):
-            self._host(number, first, last)
+            self._host(number, self.work[number][first:last])
             return
         ends, offsets = self.past[back - 1] if back else (self.end, [0.0] * len(self.end))
         clock = self.clock[number]
@@ -114,41 +154,52 @@ class ScalarEvaluator:
             ends(front)
         self.clock[number] = front
 
-    def _graph(self, number: int, first: int, last: int) -> None:
-        times = list(accumulate(self.work[number][first:last], initial=self.clock[number]))
+    def _kernel(
+        self, number: int, thread: int, issue: int, release: float, work: float, tail: float
+    ) -> None:
+        """A run of one; the same as `_device`."""
+        launched = self.end[thread][issue]
+        start = max(launched + release, self.clock[number])
+        end = max(start + work, launched + tail)
+        self.start[number].append(start)
+        self.end[number].append(end)
+        self.clock[number] = end
+
+    def _graph(self, number: int, work: list[float]) -> None:
+        times = list(accumulate(work, initial=self.clock[number]))
         self.start[number].extend(times[:-1])
         self.end[number].extend(times[1:])
         self.clock[number] = times[-1]
 
-    def _join(self, number: int, first: int, last: int) -> None:
-        join = self.lanes[number].joins[first]
+    def _join(self, number: int, now: tuple[Place, ...], before: tuple[Place, ...]) -> None:
         clock = self.clock[number]
-        for other, item in join.now:
-            clock = max(clock, self.end[other][item])
-        if self.past:
+        for other, item in now:
+            end = self.end[other][item]
+            if end > clock:
+                clock = end
+        if before and self.past:
             ends, offsets = self.past[0]
-            for other, item in join.before:
+            for other, item in before:
                 clock = max(clock, ends[other][item] - offsets[other])
         self.clock[number] = clock
 
-    def _arrive(self, number: int, first: int, last: int) -> None:
-        lane = self.lanes[number]
-        start = self.clock[number]
-        if lane.issuer[first] != NOBODY:
-            launched = self.end[lane.issuer[first]][lane.issue[first]]
-            released = launched + self.release[number][first]
-            if released > start:
-                start = released
-            self.clock[number] = launched + self.tail[number][first]
-        self.start[number].append(start)
+    def _arrive(self, number: int) -> None:
+        self.start[number].append(self.clock[number])
 
-    def _meet(self, number: int, first: int, last: int) -> None:
-        places = self.places[number]
-        together = max([self.start[lane][item] for lane, item in places])
-        end = together + self.meeting_work[number]
-        if self.is_lumped[number]:
-            end = max(end, max([self.clock[lane] for lane, _ in places]))
-        for lane, _ in places:
+    def _arrive_launched(
+        self, number: int, thread: int, issue: int, release: float, tail: float
+    ) -> None:
+        launched = self.end[thread][issue]
+        self.start[number].append(max(launched + release, self.clock[number]))
+        self.clock[number] = launched + tail
+
+    def _meet(self, number: int, lanes: list[int], longest: float, is_lumped: bool) -> None:
+        # Every member waits at its last item.
+        together = max([self.start[lane][-1] for lane in lanes])
+        end = together + longest
+        if is_lumped:
+            end = max(end, max([self.clock[lane] for lane in lanes]))
+        for lane in lanes:
             self.end[lane].append(end)
             self.clock[lane] = end
         self.rendezvous[number] = (together,)

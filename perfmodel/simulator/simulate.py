@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from perfmodel.errors import InputError
 from perfmodel.program.priced import PricedProgram
 from perfmodel.simulator.arrays import ArrayEvaluator
@@ -16,6 +20,21 @@ from perfmodel.simulator.timeline import Timeline, assemble
 
 # Plans settle within a handful of iterations; this gives longer cycles three tries.
 MAX_ITERATIONS = 60
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No garbage collection: runs would scan all tasks of a large program again and again.
+
+    Nothing is lost, since the simulator makes no reference cycles of any size.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def simulate(
@@ -60,7 +79,12 @@ def simulate(
     """
     if max_iterations < 1:
         raise InputError(f"max_iterations {max_iterations} is not positive")
-    graph = compile_graph(priced.program, unfold=unfold or has_rank_axis(priced))
+    with _collector_paused():
+        return _simulated(priced, max_iterations, unfold=unfold or has_rank_axis(priced))
+
+
+def _simulated(priced: PricedProgram, max_iterations: int, *, unfold: bool) -> Timeline:
+    graph = compile_graph(priced.program, unfold=unfold)
     durations = durations_of(priced, graph)
     operations = schedule(graph)
 
