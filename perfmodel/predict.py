@@ -13,15 +13,20 @@ from perfmodel.cost.price import price
 from perfmodel.cost.protocol import CostModel
 from perfmodel.cost.spread import SpreadFeatures, SpreadTable, interval
 from perfmodel.errors import InputError
+from perfmodel.long_pipelines import extrapolated, shortened
 from perfmodel.memory import estimate_memory
 from perfmodel.plan.records import Recompute
-from perfmodel.prediction import Prediction, Throughput, bound_by
+from perfmodel.prediction import COMMUNICATION, Prediction, Throughput, bound_by
 from perfmodel.program.lower import lower
 from perfmodel.program.priced import PricedProgram
 from perfmodel.run import Run
 from perfmodel.simulator import simulate
-from perfmodel.simulator.timeline import Timeline
 from perfmodel.workload.flops import model_flops
+
+_SHORTENED = (
+    "a long pipeline: two shorter ones are simulated and the line through them is followed; the "
+    "timeline and critical path show the longer of the two"
+)
 
 
 @cache
@@ -65,12 +70,23 @@ def predict(
     InputError, RefusedError
         If the run cannot be predicted; the message says what to change.
     """
-    priced = price_run(run, parameters=parameters, models=models)
-    timeline = simulate(priced)
-    seconds = float(timeline.iteration_s[0])
-    path = timeline.critical_path()
-    breakdown = path.summary()
+    notes: tuple[str, ...] = ()
+    short = shortened(run)
+    if short is None:
+        timeline = simulate(price_run(run, parameters=parameters, models=models))
+        breakdown = timeline.critical_path().summary()
+        seconds = float(timeline.iteration_s[0])
+    else:
+        few, timeline = (
+            simulate(price_run(r, parameters=parameters, models=models)) for r in short
+        )
+        breakdown = extrapolated(
+            run, few.critical_path().summary(), timeline.critical_path().summary()
+        )
+        seconds = sum(breakdown.values())
+        notes = (_SHORTENED,)
     mfu, hfu = _utilisation(run, seconds)
+    priced = timeline.priced
     program = priced.program
     return Prediction(
         iteration_time_s=seconds,
@@ -78,21 +94,15 @@ def predict(
         throughput=_throughput(run, seconds),
         memory=estimate_memory(run.workload, run.plan, run.stack, run.cluster),
         breakdown_s=breakdown,
-        critical_path=path,
-        exposed_communication_s=_exposed_communication(timeline),
+        critical_path=timeline.critical_path(),
+        exposed_communication_s=sum(breakdown.get(c, 0.0) for c in COMMUNICATION),
         bound_by=bound_by(breakdown),
         mfu=mfu,
         hfu=hfu,
-        assumptions=_unique(run.notes, run.cluster.notes, program.assumptions),
+        assumptions=_unique(run.notes, run.cluster.notes, program.assumptions, notes),
         warnings=_unique(run.warnings, program.warnings, priced.warnings),
         timeline=timeline,
     )
-
-
-def _exposed_communication(timeline: Timeline) -> float:
-    """Of the rank that transfers longest without computing; first scenario."""
-    classes = range(len(timeline.priced.program.classes))
-    return max((float(timeline.exposed_communication_s(c)[0].max()) for c in classes), default=0.0)
 
 
 def spread_features(run: Run) -> SpreadFeatures:

@@ -10,15 +10,18 @@ from perfmodel.memory.records import MemoryEstimate
 from perfmodel.program.work import Cause
 from perfmodel.simulator.timeline import CriticalPath, Timeline
 
+COMMUNICATION = (
+    Cause.TP_COMM, Cause.CP_COMM, Cause.EP_COMM, Cause.PP_COMM, Cause.DP_COMM,
+    Cause.SHARD_COMM, Cause.EMBEDDING_COMM, Cause.COPY,
+)  # fmt: skip
+"""Causes that are exposed communication where they lie on the critical path."""
+
 _GROUPS: dict[str, tuple[Cause, ...]] = {
     "compute": (Cause.GEMM, Cause.ATTENTION, Cause.CONVOLUTION, Cause.EXPERTS),
     "memory bandwidth": (
         Cause.ELEMENTWISE, Cause.EMBEDDING, Cause.INTERACTION, Cause.LOGITS, Cause.OPTIMIZER,
     ),
-    "communication": (
-        Cause.TP_COMM, Cause.CP_COMM, Cause.EP_COMM, Cause.PP_COMM, Cause.DP_COMM,
-        Cause.SHARD_COMM, Cause.EMBEDDING_COMM, Cause.COPY,
-    ),
+    "communication": COMMUNICATION,
     "host": (Cause.HOST, Cause.HOST_STEP, Cause.IDLE),
     "input pipeline": (Cause.INPUT,),
     "waiting for other ranks": (Cause.WAIT,),

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 MAX_PASSES = 200_000
-"""Micro-batches x stages x chunks of a pipeline; the bundled runs need 16,384 at most."""
+"""Micro-batches x stages x chunks that are simulated; the bundled runs need 16,384 at most."""
+_SIMULATED_ROUNDS = 7  # as long_pipelines has it
+"""Rounds of `pp` micro-batches beyond which a pipeline is extrapolated (long_pipelines)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +52,12 @@ class Run:
         if self.plan.pp == 1:
             return
         count = self.plan.num_micro_batches(self.workload.global_batch)
-        passes = count * self.plan.pp * self.plan.vp
+        simulated = min(count, _SIMULATED_ROUNDS * self.plan.pp)
+        passes = simulated * self.plan.pp * self.plan.vp
         if passes > MAX_PASSES:
             raise InvalidPlanError(
-                f"micro_batch {self.plan.micro_batch:g} makes {count} micro-batches x pp "
-                f"{self.plan.pp} x vp {self.plan.vp} = {passes} passes, at most {MAX_PASSES:,} are "
-                "simulated; raise micro_batch or lower global_batch"
+                f"pp {self.plan.pp} x vp {self.plan.vp} needs {passes} passes of {simulated} "
+                f"micro-batches, at most {MAX_PASSES:,} are simulated; lower pp or vp"
             )
 
     @classmethod

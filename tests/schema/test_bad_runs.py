@@ -99,10 +99,6 @@ TABLE = {
         edit("micro_batch: 4", "micro_batch: 16"),
         ["run.yaml:", "global_batch 64 is smaller"],
     ),
-    "endless pipeline": (
-        edit("global_batch: 64", "global_batch: 100000000", edit("dp: 8", "pp: 8")),
-        [":14:", "passes", "raise micro_batch"],
-    ),
     "too many GPUs per node": (
         edit("num_nodes: 1", "num_nodes: 1\n  gpus_per_node: 16"),
         [":19:", "gpus_per_node 16", "1 to 8"],
