@@ -98,13 +98,15 @@ class _Document:
     def _slices(self, c: int, t: int, task: Task) -> Iterator[Event]:
         is_host = task.kind is TaskKind.HOST
         causes = self.timeline.priced.causes[c][t]
-        args: Event = {"phase": str(task.phase), "launches": task.launches}
-        if causes:
+        cause = max(causes, key=lambda k: causes[k]) if causes else Cause.IDLE
+        args: Event = {"cause": str(cause), "phase": str(task.phase)}
+        if task.launches != 1.0:
+            args["launches"] = round(task.launches, 2)
+        if len(causes) > 1:
             args["causes"] = {str(cause): round(share, 4) for cause, share in causes.items()}
         if task.group is not None:
             args["group"] = task.group
             args["wait_us"] = self._us(self.wait[c][t])
-        cause = max(causes, key=lambda k: causes[k]) if causes else Cause.IDLE
         yield self._slice(
             self._track(c, is_host, task.lane),
             task.name,
