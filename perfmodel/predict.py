@@ -27,6 +27,7 @@ _SHORTENED = (
     "a long pipeline: two shorter ones are simulated and the line through them is followed; the "
     "timeline and critical path show the longer of the two"
 )
+_UNSETTLED = "the iteration did not settle into a steady period: its time is that of the last one"
 
 
 @cache
@@ -100,7 +101,12 @@ def predict(
         mfu=mfu,
         hfu=hfu,
         assumptions=_unique(run.notes, run.cluster.notes, program.assumptions, notes),
-        warnings=_unique(run.warnings, program.warnings, priced.warnings),
+        warnings=_unique(
+            run.warnings,
+            program.warnings,
+            priced.warnings,
+            () if timeline.is_settled[0] else (_UNSETTLED,),
+        ),
         timeline=timeline,
     )
 
