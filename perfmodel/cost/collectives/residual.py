@@ -133,5 +133,5 @@ class Residual:
         return sigma
 
 
-PRIOR_SIGMA = {"nvlink": 0.30, "network": 0.45, "pcie": 0.80}
-"""Before anything is fitted: the level of unseen platforms in notes/collectives.md section 5 D."""
+PRIOR_SIGMA = {"nvlink": 0.30, "network": 0.45, "pcie": 0.65}
+"""Where too few sources were measured: what unseen platforms of the kind usually show."""
