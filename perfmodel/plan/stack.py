@@ -22,6 +22,7 @@ class Stack:
     attention_kernel: str = "unfused"  # or flash1, flash2, flash3, triton_flash, cudnn
     unfused_attention_passes: float = 38.0  # over heads x seq x seq, activation bytes
     elementwise_passes: float = 57.0  # over tokens x hidden of a GPT layer with ffn = 4 hidden
+    has_fused_rms_norm: bool = True  # one kernel; else a chain of fp32 operators
     logits_passes: float = 22.0  # over tokens x vocabulary, 2-byte units
     is_compiled: bool = False  # pointwise chains fused by a compiler
     has_cuda_graphs: bool = False

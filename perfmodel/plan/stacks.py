@@ -190,8 +190,13 @@ _ATTENTION_WORDS = (  # what rows and users call kernels, most specific first
 
 
 def with_attention_kernel(stack: Stack, text: str) -> Stack:
-    """`stack` with the attention kernel that a run states in its own words."""
+    """`stack` with the attention kernel that a run states in its own words.
+
+    A fused norm is often named beside it ("flash_attention2 + RMS kernel").
+    """
     lowered = text.lower()
+    if re.search(r"\brms", lowered):
+        stack = replace(stack, has_fused_rms_norm=True)
     for word, kernel in _ATTENTION_WORDS:
         if word in lowered:
             return replace(stack, attention_kernel=kernel)

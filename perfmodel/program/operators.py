@@ -42,6 +42,11 @@ _LOGITS_UNIT_BYTES = 2.0  # stacks state logits passes in 2-byte units
 # 8- and 4-bit products cover the linears of the layers only; the head stays in 16 bits
 # (Transformer Engine recipes).
 _LOW_PRECISION = {Dtype.FP8, Dtype.MXFP8, Dtype.NVFP4}
+# RMSNorm written in operators (transformers modeling_llama.py): to fp32 2+4 bytes an element, square
+# 4+4, mean 4, scale 4+4, back 4+2, weight 2+2: 36, or 18 passes of 16 bits; its backward 68 bytes.
+_EAGER_RMS_FORWARD = 18.0
+_EAGER_RMS_BACKWARD = 34.0
+_EAGER_RMS_KERNELS = 6.0
 _EAGER_ATTENTION_KERNELS = 5.0  # scale, mask, softmax, dropout, layout
 
 
@@ -207,9 +212,12 @@ class OperatorLowering:
     def _pointwise(self, op: Pointwise, out: Stretch, direction: Pass) -> None:
         forward = direction is Pass.FORWARD
         passes = (op.forward_passes if forward else op.backward_passes) * self.fusion
+        kernels = max(op.num_kernels * min(self.fusion, 1.0), 0.5)
+        if op.op == "rms_norm" and not self.stack.has_fused_rms_norm:
+            passes = _EAGER_RMS_FORWARD if forward else _EAGER_RMS_BACKWARD
+            kernels = _EAGER_RMS_KERNELS
         divisor = self.share.tp if op.split is Split.COLUMN else self.share.pointwise_divisor
         elements = self._rows(op.rows) * op.width / divisor
-        kernels = max(op.num_kernels * min(self.fusion, 1.0), 0.5)
         out.add(
             Memory(
                 num_bytes=passes * elements * self.activation_bytes,
