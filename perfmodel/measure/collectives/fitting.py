@@ -35,7 +35,7 @@ class Recipe:
 RECIPES = {
     # Overheads of dispatch, profilers and old libraries only add: the fast sources set the level.
     "nvlink": Recipe(
-        quantile=0.5, source_power=0.5, case=0.1, term=0.1, ranks=0.2, smooth=0.02, source=0.3,
+        quantile=0.5, source_power=0.5, case=0.01, term=0.1, ranks=0.2, smooth=0.02, source=0.3,
         slower=0.02,
     ),
     # Settings differ more than platforms: sources count nearly alike, the middle is aimed at.
