@@ -29,12 +29,14 @@ class Recipe:
     transfer: TreeRecipe
 
 
-# Large tables on a grid of shapes: deep trees, since library choices are not smooth.
-_LARGE = TreeRecipe(num_trees=400, depth=10, learning_rate=0.1, min_child_weight=3)
+# Large tables on a grid of shapes: deep trees, since library choices are not smooth, and few, since
+# a million predictions are to take seconds.
+_LARGE = TreeRecipe(num_trees=220, depth=11, learning_rate=0.15, min_child_weight=3)
 # Smooth enough that half the rows tell as much.
 _ATTENTION = TreeRecipe(
-    num_trees=300, depth=10, learning_rate=0.12, min_child_weight=3, max_rows=400_000
+    num_trees=220, depth=10, learning_rate=0.15, min_child_weight=3, max_rows=400_000
 )
+_FP32 = TreeRecipe(num_trees=400, depth=10, learning_rate=0.1, min_child_weight=3)
 _MEDIUM = TreeRecipe(num_trees=500, depth=9, learning_rate=0.08, min_child_weight=3)
 _SMALL = TreeRecipe(num_trees=600, depth=8, learning_rate=0.06, min_child_weight=3)
 _CONVOLUTION = TreeRecipe(
@@ -50,7 +52,7 @@ _RECIPES: Mapping[str, Recipe] = {
     "gemm.bf16": Recipe(known=_LARGE, transfer=_TRANSFER),
     "gemm.fp8": Recipe(known=_LARGE, transfer=_TRANSFER),
     "gemm.fp16": Recipe(known=_MEDIUM, transfer=_TRANSFER),
-    "gemm.fp32": Recipe(known=_LARGE, transfer=_TRANSFER),
+    "gemm.fp32": Recipe(known=_FP32, transfer=_TRANSFER),
     "attention": Recipe(known=_ATTENTION, transfer=_TRANSFER),
     "experts": Recipe(known=_LARGE, transfer=_TRANSFER),
     "convolution": Recipe(known=_CONVOLUTION, transfer=_TRANSFER),

@@ -6,7 +6,7 @@ Known GPUs: one in eight shapes is held out. Unseen GPUs: each silicon in turn. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from perfmodel.cost.kernels.learned import DURATION_EDGES_S, LearnedModel, Spread
 from perfmodel.measure.kernels.splits import shape_hash
 from perfmodel.measure.kernels.tables import Checked, take
-from perfmodel.measure.kernels.train import WIDE, train_model
+from perfmodel.measure.kernels.train import WIDE, is_usual_vendor, train_model
 
 CONTAINED = 0.80
 """Share of held-out rows that an interval is set to contain."""
@@ -35,6 +35,10 @@ class HeldOut:
     duration: NDArray[np.int64]
     name: NDArray[np.object_]
 
+    def take(self, index: NDArray[np.bool_] | NDArray[np.int64]) -> HeldOut:
+        """The rows at `index`."""
+        return HeldOut(self.error[index], self.duration[index], self.name[index])
+
     def half_widths(self) -> list[float]:
         """Quantile of each duration class; classes with few rows take that of all."""
         size = np.abs(self.error)
@@ -51,8 +55,7 @@ class HeldOut:
         for name in sorted(set(self.name.tolist())):
             mine = self.name == name
             if mine.sum() >= _ENOUGH:
-                own = HeldOut(self.error[mine], self.duration[mine], self.name[mine])
-                widths[name] = own.half_widths()
+                widths[name] = self.take(mine).half_widths()
         return widths
 
     def summary(self) -> dict[str, dict[str, float]]:
@@ -80,9 +83,14 @@ def with_spread(
     """
     seen = _known_errors(model.name, part) if known else None
     unseen = _transfer_errors(model.name, part) if transfer else None
-    spread = Spread(
-        known=seen.by_name() if seen else {}, transfer=unseen.half_widths() if unseen else WIDE
-    )
+    widths: Sequence[float] = WIDE
+    if unseen is not None:
+        # Parts of another vendor err in their own way and say little about the usual one's.
+        silicon = part.rows.labels["silicon"]
+        usual = set(silicon[is_usual_vendor(part.rows)].tolist())
+        kept = np.array([name in usual for name in unseen.name], dtype=bool)
+        widths = unseen.take(kept).half_widths()
+    spread = Spread(known=seen.by_name() if seen else {}, transfer=widths)
     errors = {
         "unseen_shapes": seen.summary() if seen else {},
         "unseen_silicon": unseen.summary() if unseen else {},
@@ -109,8 +117,8 @@ def width_from(
     held_out = HeldOut((log_seconds - part.log_measured)[seen], duration[seen], gpus[seen])
     if not by_gpu:
         few = _evenly(part.rows.labels["silicon"][seen])
-        even = HeldOut(held_out.error[few], held_out.duration[few], held_out.name[few])
-        return np.asarray(even.half_widths())[duration[wanted]]
+        few = few[is_usual_vendor(part.rows.take(seen))[few]]
+        return np.asarray(held_out.take(few).half_widths())[duration[wanted]]
     table = held_out.by_name()
     return np.array(
         [

@@ -144,14 +144,18 @@ def _even_weight(rows: Rows) -> Vector:
     """Every silicon counts the same, whatever its rows; other vendors less."""
     silicon, inverse = np.unique(rows.labels["silicon"].astype(str), return_inverse=True)
     weight = 1.0 / np.bincount(inverse, minlength=len(silicon))[inverse]
-    vendors = [vendor_of(a) for a in rows.labels["architecture"]]
-    usual = max(sorted(set(vendors)), key=lambda v: len(set(silicon[inverse[_are(vendors, v)]])))
-    weight = np.where(_are(vendors, usual), weight, _OTHER_VENDOR_WEIGHT * weight)
+    weight = np.where(is_usual_vendor(rows), weight, _OTHER_VENDOR_WEIGHT * weight)
     return np.asarray(weight * len(weight) / weight.sum())
 
 
-def _are(vendors: Sequence[str], wanted: str) -> NDArray[np.bool_]:
-    return np.array([v == wanted for v in vendors], dtype=bool)
+def is_usual_vendor(rows: Rows) -> NDArray[np.bool_]:
+    """Rows on parts of the vendor that most silicon in `rows` is from."""
+    architectures = rows.labels["architecture"].tolist()
+    names = {a: vendor_of(a) for a in set(architectures)}
+    pairs = set(zip(architectures, rows.labels["silicon"].tolist(), strict=True))
+    crowd = [names[a] for a, _ in sorted(pairs)]
+    usual = max(sorted(set(crowd)), key=crowd.count)
+    return np.array([names[a] == usual for a in architectures], dtype=np.bool_)
 
 
 def boost(
