@@ -22,6 +22,8 @@ from perfmodel.measure.validate import held_out_values
 
 Row = Mapping[str, Any]
 
+_HELD_OUT = ("leave_group_out", "leave_source_out", "stack_unknown")
+
 
 def spread_from(parts: Sequence[tuple[Sequence[Row], Sequence[Answer]]]) -> SpreadTable:
     """Interval widths from held-out predictions; every answer says which kind of row it is."""
@@ -71,8 +73,9 @@ def build_execution(
 
     Notes
     -----
-    Known stacks take their widths from predictions with the row's group held out, unknown ones
-    from predictions with its source held out and the stack's name taken away.
+    Known stacks take their widths from predictions with the row's group and with its source held
+    out (a user's run resembles a published one or does not), unknown ones from predictions with
+    the source held out and the stack's name taken away.
     """
     found = fit(rows, {}, pool, progress)
     predicted = found.line.rows
@@ -89,9 +92,7 @@ def build_execution(
         "errors": {name: _scores(predicted, a) for name, a in protocols.items()},
         "information": {p["name"]: p["information"] for p in fitted.parameters},
     }
-    spread = spread_from(
-        [(predicted, protocols["leave_group_out"]), (predicted, protocols["stack_unknown"])]
-    )
+    spread = spread_from([(predicted, protocols[name]) for name in _HELD_OUT])
     bundle = ExecutionBundle(
         parameters=ParameterSet(values=dict(fitted.values)), spread=spread, manifest=manifest
     )
