@@ -203,3 +203,18 @@ def test_unfitted_model_says_so():
     warnings = CollectiveModel(Residual()).estimate([work], cluster).warnings
     assert any("specifications alone" in text for text in warnings)
     assert CollectiveModel().estimate([work], cluster).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("node", "nodes", "words"),
+    [("dgx_h100", 32, "over 32 nodes"), ("pcie_l40s_8", 1, "--comm"), ("dgx_h100", 2, None)],
+)
+def test_what_was_never_measured_is_flagged(node, nodes, words):
+    work = Collective(
+        kind=CollectiveKind.ALL_REDUCE,
+        num_bytes=1e6,
+        group=GroupShape(ranks_per_node=8, num_nodes=nodes),
+    )
+    warnings = CollectiveModel().estimate([work], cluster_from_names(node, nodes)).warnings
+    assert bool(warnings) == (words is not None)
+    assert words is None or words in warnings[0]

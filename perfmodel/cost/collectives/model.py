@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from perfmodel.cost.collectives.bundle import default_residual
 from perfmodel.cost.collectives.curves import SWITCH_ZONE_BYTES, OwnCurve, correction
-from perfmodel.cost.collectives.paths import CommPath, comm_path
+from perfmodel.cost.collectives.paths import CommPath, LinkClass, comm_path
 from perfmodel.cost.collectives.regimes import closed_form_seconds
-from perfmodel.cost.collectives.residual import Residual
+from perfmodel.cost.collectives.residual import FITTED_NODES, Residual
 from perfmodel.cost.protocol import Estimate
 from perfmodel.hardware.records import Cluster, Dtype, GroupShape
 from perfmodel.program.work import Amount, Collective, CollectiveKind, Work
@@ -109,9 +109,25 @@ class CollectiveModel:
         return np.maximum.accumulate(fitted), self.residual.log_sigma(kind, size, path, dtype)
 
     def _warnings(self, paths: dict[GroupShape, CommPath]) -> tuple[str, ...]:
-        if not self.residual.coefficients and any(p.num_ranks > 1 for p in paths.values()):
-            return ("collectives priced from specifications alone: no fitted correction found",)
-        return ()
+        busy = [path for path in paths.values() if path.num_ranks > 1]
+        if not busy:
+            return ()
+        out = []
+        if not self.residual.coefficients:
+            out.append("collectives priced from specifications alone: no fitted correction found")
+        nodes = max(path.num_nodes for path in busy)
+        if nodes > FITTED_NODES:
+            out.append(
+                f"collectives over {nodes} nodes: measured on up to {FITTED_NODES},"
+                " beyond by closed form"
+            )
+        links = {path.link for path in busy if path.ranks_per_node > 1}
+        if links & {LinkClass.PCIE, LinkClass.PCIE_HOST} and not self._own:
+            out.append(
+                "collectives over PCIe differ up to tenfold between machines: a log of your own"
+                " nccl-tests (--comm) narrows the interval"
+            )
+        return tuple(out)
 
 
 def _rising(log_seconds: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.float64]:

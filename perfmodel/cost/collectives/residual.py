@@ -25,6 +25,8 @@ KNOTS = (-7.0, -3.0, -1.5, -0.5, 0.5, 1.5, 3.0, 5.0)
 
 _LOCAL_RANGE = (1.0, 3.0)  # log2 of ranks in a node: fitted on 2 to 8
 _NODES_RANGE = (1.0, 4.0)  # log2 of nodes: fitted on 2 to 16
+FITTED_NODES = 16
+"""Most nodes of a measured communicator (data/collectives, trusted sources)."""
 
 Term = tuple[str, float]
 
