@@ -44,6 +44,12 @@ _ATTENTION_LABELS: dict[tuple[str, str], tuple[str, str]] = {
     ("flash3", "blackwell"): ("trtllm", "torch_flow"),
     ("flash3", "blackwell ultra"): ("trtllm", "torch_flow"),
 }
+# Time inside a training run over time in a short burst, for matrix work. Tables time seconds of one
+# kernel; hours of training settle at lower clocks. Share of peak that whole runs fit over what the
+# tables reach: H100 0.70 / 0.76, GB200 0.58 / 0.63, A100 0.74 / 0.78 (at a layer's sizes).
+_IN_RUN: dict[str, float] = {
+    "ampere": 1.05, "hopper": 1.09, "blackwell": 1.09, "blackwell ultra": 1.09,
+}  # fmt: skip
 # Operators whose share of bandwidth stands for all memory-bound kernels, best first.
 _BANDWIDTH_OPS = ("add", "mul", "silu_mul", "gelu")
 _LARGEST_SHARE = 0.95  # of nominal bandwidth: above it, the cache helped, and will not in a step
@@ -209,7 +215,8 @@ def _price(
         if model is None:
             return None
         predicted = model.predict(priced)
-        seconds[mine] = np.exp(predicted.log_seconds)
+        slowdown = 1.0 if dtype == Dtype.FP32 else _IN_RUN.get(gpu.architecture, 1.0)
+        seconds[mine] = np.exp(predicted.log_seconds) * slowdown
         sigma[mine] = sigma_of(predicted.half_width)
         if predicted.is_transfer.any():
             warnings.append(
