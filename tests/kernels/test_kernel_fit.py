@@ -186,3 +186,12 @@ def test_accumulating_a_gradient_is_priced_by_traffic(small_bundle):
     rows = evaluate_kernels([table], bundle=small_bundle).rows
     traffic = 3 * 2 * rows.n * rows.k / (0.8 * 2039e9) * 1e6
     assert np.allclose(rows.predicted_us, traffic + 15)
+
+
+def test_shapes_beyond_the_measured_range_are_flagged(small_bundle):
+    cluster = cluster_of("A100-SXM4-80GB")
+    model = FittedKernelModel(small_bundle)
+    inside = model.estimate([Gemm(m=512, n=512, k=512, dtype=Dtype.FP16)], cluster)
+    outside = model.estimate([Gemm(m=512, n=512, k=1e6, dtype=Dtype.FP16)], cluster)
+    assert not inside.warnings
+    assert "k 1e+06 is outside the measured 64 to 4096" in outside.warnings[0]

@@ -18,9 +18,9 @@ from perfmodel.cost.kernels import constants as c
 from perfmodel.cost.kernels.bundle import KernelBundle
 from perfmodel.cost.kernels.columns import Column, column
 from perfmodel.cost.kernels.families import FAMILIES, Family
-from perfmodel.cost.kernels.learned import sigma_of
+from perfmodel.cost.kernels.learned import LearnedModel, sigma_of
 from perfmodel.cost.kernels.model import KernelModel
-from perfmodel.cost.kernels.rows import Labels, Vector, make_rows
+from perfmodel.cost.kernels.rows import Labels, Rows, Vector, make_rows
 from perfmodel.cost.kernels.select import choose_model
 from perfmodel.cost.protocol import Estimate
 from perfmodel.hardware.records import Cluster, Dtype, Gpu
@@ -218,12 +218,26 @@ def _price(
         slowdown = 1.0 if dtype == Dtype.FP32 else _IN_RUN.get(gpu.architecture, 1.0)
         seconds[mine] = np.exp(predicted.log_seconds) * slowdown
         sigma[mine] = sigma_of(predicted.half_width)
+        warnings.extend(_beyond(model, priced))
         if predicted.is_transfer.any():
             warnings.append(
                 f"{gpu.title} was not measured for {family.name} {dtype}: its data sheet is used"
             )
     out = np.where(is_idle, analytic, seconds.reshape(wide))
     return out, sigma.reshape(wide).max(axis=1), warnings  # fmt: skip
+
+
+def _beyond(model: LearnedModel, rows: Rows) -> list[str]:
+    """One sentence for each shape column that leaves the measured range."""
+    out = []
+    for name, (low, high) in model.ranges.items():
+        least, greatest = float(rows.shape[name].min()), float(rows.shape[name].max())
+        if least < low or greatest > high:
+            value = greatest if greatest > high else least
+            out.append(
+                f"{model.name}: {name} {value:g} is outside the measured {low:g} to {high:g}"
+            )
+    return out
 
 
 def _is_bandwidth_bound(work: Work, gpu: Gpu) -> bool:

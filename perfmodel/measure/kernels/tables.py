@@ -141,7 +141,7 @@ def _check_family(
         bad = ~np.isfinite(values) | (values < low) | (values > LARGEST_SIZE)
         for at in np.flatnonzero(bad):
             if refusals[mine[at]] == "":
-                refusals[mine[at]] = f"{name} is {values[at]:g}, not a size of at least {low:g}"
+                refusals[mine[at]] = f"{name} is {values[at]:g}, not {low:g} to 2^40"
     good = np.array([refusals[i] == "" for i in mine], dtype=bool)
     if not good.any():
         return None
