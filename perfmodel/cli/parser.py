@@ -64,10 +64,32 @@ def _add_json(parser: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
+def add_run(parser: Any) -> None:
+    """What names a run: a RUN file, or the configuration files of other tools."""
+    parser.add_argument("file", metavar="RUN", nargs="?", help=_RUN_HELP)
+    parser.add_argument("--row", metavar="ID", help="which published run of a JSON-lines file")
+    group = parser.add_argument_group("instead of RUN: the files of other tools")
+    group.add_argument("--hf", metavar="config.json", help="Hugging Face configuration of a model")
+    group.add_argument("--megatron", metavar="ARGS.sh", help="Megatron-LM arguments or script")
+    group.add_argument("--deepspeed", metavar="DS.json", help="DeepSpeed configuration")
+    group.add_argument("--torchtitan", metavar="RUN.toml", help="torchtitan configuration")
+    group.add_argument("--nemo", metavar="RUN.yaml", help="NeMo or Megatron-Bridge recipe")
+    group.add_argument("--node", metavar="NODE", help="node or GPU of the catalogue")
+    group.add_argument("--nodes", metavar="N", type=int, help="number of nodes")
+    group.add_argument("--gpus-per-node", metavar="N", type=int, help="GPUs of each node in use")
+    group.add_argument("--global-batch", metavar="SAMPLES", type=float, help="samples per step")
+    group.add_argument("--micro-batch", metavar="SAMPLES", type=float, help="samples per pass")
+    group.add_argument("--seq-length", metavar="TOKENS", type=int, help="tokens per sample")
+    group.add_argument("--stack", metavar="NAME", help="stack of the catalogue")
+    group.add_argument(
+        "--set", metavar="FIELD=VALUE", action="append", default=[],
+        help="change a field of the run, e.g. --set plan.tp=4",
+    )  # fmt: skip
+
+
 def _add_predict(commands: Any) -> None:
     parser = _command(commands, "predict", "predict one training run")
-    parser.add_argument("file", metavar="RUN", help=_RUN_HELP)
-    parser.add_argument("--row", metavar="ID", help="which published run of a JSON-lines file")
+    add_run(parser)
     parser.add_argument("--explain", action="store_true", help="print the critical path too")
     parser.add_argument("--perfetto", metavar="OUT.json", help="write the timeline for Perfetto")
     parser.add_argument("--bundle", metavar="FILE", help="calibration written by `calibrate`")
@@ -77,6 +99,14 @@ def _add_predict(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--plot", metavar="OUT.svg", help="draw the timings of --comm and the model"
+    )
+    parser.add_argument("--cluster", dest="node", metavar="NODE", help="the same as --node")
+    parser.add_argument(
+        "--batch", dest="global_batch", metavar="SAMPLES", type=float,
+        help="the same as --global-batch",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seq", dest="seq_length", metavar="TOKENS", type=int, help="the same as --seq-length"
     )
     _add_json(parser)
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from perfmodel.cli.output import print_json
+from perfmodel.cli.run_options import load_run_of
 from perfmodel.cost.collectives import CollectiveModel
 from perfmodel.cost.execution import load_execution
 from perfmodel.cost.protocol import CostModel
@@ -16,7 +17,6 @@ from perfmodel.errors import InputError
 from perfmodel.hardware.records import Cluster
 from perfmodel.predict import default_models, predict
 from perfmodel.report.prediction import prediction_dict, prediction_text
-from perfmodel.run import Run
 
 _OUT_OF_MEMORY = 1
 
@@ -24,7 +24,7 @@ _OUT_OF_MEMORY = 1
 def run(options: Namespace) -> int:
     """Predict one run; 1 if it does not fit in memory."""
     bundle = load_execution(options.bundle)
-    loaded = Run.load(options.file, options.row)
+    loaded = load_run_of(options)
     models, notes = _models(options, loaded.cluster)
     prediction = predict(loaded, parameters=bundle.parameters, spread=bundle.spread, models=models)
     prediction = replace(prediction, assumptions=(*prediction.assumptions, *notes))
