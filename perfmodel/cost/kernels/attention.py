@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.cost.kernels import physics
-from perfmodel.cost.kernels.rows import Rows
+from perfmodel.cost.kernels.rows import Device, Rows, Vector
 
 OPS = ("attention",)
 SHAPE = ("causal", "batch", "seq_len", "num_heads", "num_kv_heads", "head_dim", "window")
@@ -27,16 +27,12 @@ def describe(rows: Rows) -> physics.Work:
     keys = np.where(window > 0, np.minimum(keys, window), keys)
     depth = keys + _KEY_TAIL
     blocks = np.ceil(s / 64) * batch * heads
-    exponentials = (
-        64.0 * blocks * depth / (device.num_sms * device.clock_hz * _EXPONENTIALS_PER_CLOCK)
+    exponentials_per_s = device.num_sms * device.clock_hz * _EXPONENTIALS_PER_CLOCK
+    exponentials = 64.0 * blocks * depth / exponentials_per_s
+    products = physics.tiled_compute(
+        s, np.ones_like(s), 4.0 * depth * dim, batch * heads, device, _QUERY_TILES
     )
-    compute = (
-        physics.tiled_compute(
-            s, np.ones_like(s), 4.0 * depth * dim, batch * heads, device, _QUERY_TILES
-        )
-        + _EXPOSED * exponentials
-        + _BLOCK_CLOCKS / device.clock_hz * np.ceil(blocks / device.num_sms)
-    )
+    compute = products + _EXPOSED * exponentials + _start_s(blocks, device)
     queries = batch * heads * s * dim
     num_bytes = queries * (size + 2.0) + 2.0 * batch * kv_heads * s * dim * size
     flop_s = 4.0 * batch * heads * s * keys * dim / device.peak_flop_per_s
@@ -46,20 +42,23 @@ def describe(rows: Rows) -> physics.Work:
         "exponentials": np.log2(exponentials / flop_s),
         "in_cache": physics.cache_feature(num_bytes, device),
         "kv_in_cache": physics.cache_feature(2.0 * batch * kv_heads * s * dim * size, device),
-        "log_seq": np.log2(s), "log_keys": np.log2(keys), "log_dim": np.log2(dim),
-        "log_batch": np.log2(batch), "log_heads": np.log2(heads), "log_group":
-        np.log2(heads / kv_heads), "causal": causal, "windowed": (window > 0) * 1.0,
+        **physics.logs(
+            seq=s, keys=keys, dim=dim, batch=batch, heads=heads, group=heads / kv_heads
+        ),
+        "causal": causal, "windowed": (window > 0) * 1.0,
         "window_share": np.where(window > 0, np.minimum(window / s, 1.0), 1.0),
         "align_seq": physics.alignment(s),
         **physics.wave_features(np.ceil(s / 128) * batch * heads, device.num_sms, "tile128"),
-        **physics.wave_features(
-            np.ceil(s / 64) * batch * heads, device.num_sms, "tile64"
-        ),
+        **physics.wave_features(blocks, device.num_sms, "tile64"),
     }  # fmt: skip
-    sizes = {
-        "log_kv_heads": np.log2(kv_heads), "log_heads_batch": np.log2(heads * batch),
-        "log_tokens": np.log2(batch * s), "log_flop": np.log2(batch * heads * s * keys * dim),
-        "log_bytes": np.log2(num_bytes),
-    }  # fmt: skip
-    moved = physics.warm_bytes(num_bytes, device)
-    return physics.Work(compute_s=compute, num_bytes=moved, features=features, sizes=sizes)
+    flop = batch * heads * s * keys * dim
+    sizes = physics.logs(
+        kv_heads=kv_heads, heads_batch=heads * batch, tokens=batch * s, flop=flop, bytes=num_bytes
+    )
+    num_bytes = physics.warm_bytes(num_bytes, device)
+    return physics.Work(compute_s=compute, num_bytes=num_bytes, features=features, sizes=sizes)
+
+
+def _start_s(blocks: Vector, device: Device) -> Vector:
+    """Seconds that the waves of blocks need to start and end."""
+    return _BLOCK_CLOCKS / device.clock_hz * np.ceil(blocks / device.num_sms)

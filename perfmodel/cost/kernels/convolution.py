@@ -26,7 +26,7 @@ _TRANSFORM_PASSES = 1.0  # over the transformed tiles: half of write and read, s
 
 
 def _winograd(rows: Rows, out: Vector) -> tuple[Vector, Vector]:
-    """Seconds of the products and of the transforms of a Winograd convolution."""
+    """Seconds of a Winograd convolution, and the share of its transforms."""
     batch, inputs, outputs = (rows.shape[c] for c in ("batch", "in_channels", "out_channels"))
     device = rows.device
     tiles = batch * np.ceil(out / _WINOGRAD_TILE) ** 2
@@ -35,7 +35,9 @@ def _winograd(rows: Rows, out: Vector) -> tuple[Vector, Vector]:
         device, _TILES,
     )  # fmt: skip
     moved = _TRANSFORM_PASSES * _WINOGRAD_POINTS * tiles * (inputs + outputs) * rows.element_bytes
-    return products / _WINOGRAD_SHARE, moved / device.bytes_per_s
+    transforms = moved / device.bytes_per_s
+    total = products / _WINOGRAD_SHARE + transforms
+    return total, transforms / total
 
 
 def describe(rows: Rows) -> physics.Work:
@@ -51,36 +53,45 @@ def describe(rows: Rows) -> physics.Work:
     direct = physics.tiled_compute(
         pixels, outputs, 2.0 * (depth + _DEPTH_TAIL), np.ones_like(batch), device, _TILES
     )
-    products, transforms = _winograd(rows, out)
-    winograd = products + transforms
+    winograd, transform_share = _winograd(rows, out)
     is_eligible = (kernel == _WINOGRAD_KERNEL) & (stride == 1)
     compute = np.where(is_eligible, np.minimum(direct, winograd), direct)
     flop_s = 2.0 * pixels * outputs * depth / device.peak_flop_per_s
     features = {
         "intensity": np.log2(flop_s / (num_bytes / device.bytes_per_s)),
         "tiling_loss": np.log2(direct / flop_s), "winograd_gain": np.log2(winograd / direct),
-        "transform_share": transforms / winograd,
+        "transform_share": transform_share,
         "in_cache": physics.cache_feature(num_bytes, device),
         "unfolded_in_cache": physics.cache_feature(size * pixels * depth, device),
         "log_batch": np.log2(batch), "log_in": np.log2(inputs), "log_out": np.log2(outputs),
         "kernel": kernel, "stride": stride, "log_image": np.log2(image), "image": image,
-        "out": out, "align_in": physics.alignment(inputs), "align_out": physics.alignment(outputs),
-        "align_image": physics.alignment(image), "align_batch": physics.alignment(batch),
-        "pad_out": physics.padding(outputs, 32), "pad_out128": physics.padding(outputs, 128),
-        "pad_pixels": physics.padding(pixels, 128), "pad_in": physics.padding(inputs, 8),
+        "out": out, **_fit(batch, inputs, outputs, image, pixels),
         "winograd_pad": physics.padding(out, 4), "pointwise": (kernel == 1) * 1.0,
         "padding": pad, "log_pixels": np.log2(pixels), "log_depth": np.log2(depth),
         **physics.wave_features(
-            np.ceil(pixels / 128) * np.ceil(outputs / 128), device.num_sms, "tile128"
-        ),
+            np.ceil(pixels / 128) * np.ceil(outputs / 128), device.num_sms, "tile128"),
         **physics.wave_features(
-            np.ceil(pixels / 64) * np.ceil(outputs / 32), device.num_sms, "tile64"
-        ),
+            np.ceil(pixels / 64) * np.ceil(outputs / 32), device.num_sms, "tile64"),
     }  # fmt: skip
-    sizes = {
-        "log_flop": np.log2(pixels * outputs * depth), "log_bytes": np.log2(num_bytes),
-        "in": inputs, "outputs": outputs, "batch": batch,
-        "log_weights": np.log2(depth * outputs), "log_input": np.log2(batch * inputs * image**2),
-        "log_output": np.log2(pixels * outputs),
+    return physics.Work(
+        compute_s=compute, num_bytes=num_bytes, features=features,
+        sizes={
+            "log_flop": np.log2(pixels * outputs * depth), "log_bytes": np.log2(num_bytes),
+            "in": inputs, "outputs": outputs, "batch": batch,
+            **physics.logs(
+                weights=depth * outputs, input=batch * inputs * image**2, output=pixels * outputs
+            ),
+        },
+    )  # fmt: skip
+
+
+def _fit(
+    batch: Vector, inputs: Vector, outputs: Vector, image: Vector, pixels: Vector
+) -> dict[str, Vector]:
+    """How well sizes fit vector widths and tiles."""
+    return {
+        "align_in": physics.alignment(inputs), "align_out": physics.alignment(outputs),
+        "align_image": physics.alignment(image), "align_batch": physics.alignment(batch),
+        "pad_out": physics.padding(outputs, 32), "pad_out128": physics.padding(outputs, 128),
+        "pad_pixels": physics.padding(pixels, 128), "pad_in": physics.padding(inputs, 8),
     }  # fmt: skip
-    return physics.Work(compute_s=compute, num_bytes=num_bytes, features=features, sizes=sizes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.cost.kernels import physics
-from perfmodel.cost.kernels.rows import Rows
+from perfmodel.cost.kernels.rows import Rows, Vector
 
 OPS = ("moe",)
 SHAPE = (
@@ -14,6 +14,12 @@ SHAPE = (
 
 _TILES = ((128, 128, 1.0), (64, 128, 0.8), (16, 128, 0.3))
 _SKEW = {"balanced": 0.0, "power_law_1.01": 1.01, "power_law_1.2": 1.2}  # exponent of the source
+
+
+def _hit_experts(local: Vector, load: Vector, routed: Vector) -> Vector:
+    """Distinct local experts hit when tokens draw at random, `load` of them an expert."""
+    hit = local * (1.0 - np.exp(-load))
+    return np.maximum(np.minimum(hit, routed), 1.0)
 
 
 def describe(rows: Rows) -> physics.Work:
@@ -26,9 +32,7 @@ def describe(rows: Rows) -> physics.Work:
     gated = np.array(["nongated" not in k for k in rows.labels["kernel"]], dtype=float)
     matrices = 2.0 + gated
     routed = np.maximum(tokens * topk * local / experts, 1.0)
-    # Distinct local experts hit when every token draws topk of them at random.
-    active = local * (1.0 - np.exp(-tokens * topk / experts))
-    active = np.maximum(np.minimum(active, routed), 1.0)
+    active = _hit_experts(local, tokens * topk / experts, routed)
     per_expert = routed / active
     weights = matrices * active * hidden * inter * size
     num_bytes = weights + routed * (2.0 * hidden + matrices * inter) * size + 2.0 * tokens * hidden
@@ -43,18 +47,18 @@ def describe(rows: Rows) -> physics.Work:
         "weights_in_cache": physics.cache_feature(weights, device),
         "log_per_expert": np.log2(per_expert), "pad": physics.padding(per_expert, 64),
         "log_active": np.log2(active), "active_share": active / local,
-        "log_tokens": np.log2(tokens), "log_topk": np.log2(topk), "log_hidden": np.log2(hidden),
-        "log_inter": np.log2(inter), "log_local": np.log2(local), "log_experts": np.log2(experts),
+        **physics.logs(
+            tokens=tokens, topk=topk, hidden=hidden, inter=inter, local=local, experts=experts
+        ),
         "align_inter": physics.alignment(inter), "skew": skew, "gated": gated,
         "weight_share": weights / num_bytes,
         **physics.wave_features(
             active * np.ceil(per_expert / 128) * np.ceil(inter / 128), device.num_sms, "tile128"
         ),
     }  # fmt: skip
-    sizes = {
-        "log_routed": np.log2(routed), "log_weights": np.log2(weights),
-        "log_flop": np.log2(matrices * routed * hidden * inter), "log_bytes": np.log2(num_bytes),
-        "log_tp": np.log2(rows.shape["moe_tp_size"]), "log_ep": np.log2(rows.shape["moe_ep_size"]),
-        "log_full_inter": np.log2(rows.shape["inter_size"]),
-    }  # fmt: skip
+    flop = matrices * routed * hidden * inter
+    sizes = physics.logs(
+        routed=routed, weights=weights, flop=flop, bytes=num_bytes, tp=rows.shape["moe_tp_size"],
+        ep=rows.shape["moe_ep_size"], full_inter=rows.shape["inter_size"],
+    )  # fmt: skip
     return physics.Work(compute_s=compute, num_bytes=num_bytes, features=features, sizes=sizes)

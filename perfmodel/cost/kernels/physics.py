@@ -81,6 +81,11 @@ def warm_bytes(num_bytes: Vector, device: Device) -> Vector:
     return num_bytes * (1.0 - hit * (1.0 - L2_COST))
 
 
+def logs(**values: Vector) -> dict[str, Vector]:
+    """Log2 of each value under "log_" and its name."""
+    return {f"log_{name}": np.log2(value) for name, value in values.items()}
+
+
 def wave_features(blocks: Vector, num_sms: Vector, name: str) -> dict[str, Vector]:
     """Logarithm of the wave count, and how full the waves are."""
     waves = blocks / num_sms
