@@ -6,22 +6,21 @@ from collections.abc import Sequence
 from functools import cache
 
 from perfmodel.cost.collectives import CollectiveModel
+from perfmodel.cost.execution import ExecutionBundle, load_execution
 from perfmodel.cost.host import HostModel
 from perfmodel.cost.kernels import KernelModel
 from perfmodel.cost.parameters import ParameterSet
 from perfmodel.cost.price import price
 from perfmodel.cost.protocol import CostModel
-from perfmodel.cost.spread import SpreadFeatures, SpreadTable, interval
-from perfmodel.errors import InputError
+from perfmodel.cost.spread import interval
+from perfmodel.figures import spread_features, throughput, utilisation
 from perfmodel.long_pipelines import extrapolated, shortened
 from perfmodel.memory import estimate_memory
-from perfmodel.plan.records import Recompute
-from perfmodel.prediction import COMMUNICATION, Prediction, Throughput, bound_by
+from perfmodel.prediction import COMMUNICATION, Prediction, bound_by
 from perfmodel.program.lower import lower
 from perfmodel.program.priced import PricedProgram
 from perfmodel.run import Run
 from perfmodel.simulator import simulate
-from perfmodel.workload.flops import model_flops
 
 _SHORTENED = (
     "a long pipeline: two shorter ones are simulated and the line through them is followed; the "
@@ -34,6 +33,11 @@ _UNSETTLED = "the iteration did not settle into a steady period: its time is tha
 def default_models() -> tuple[CostModel, ...]:
     """Cost models in the order they are asked."""
     return (KernelModel(), CollectiveModel(), HostModel())
+
+
+@cache
+def _shipped_bundle() -> ExecutionBundle:
+    return load_execution()
 
 
 def price_run(
@@ -49,8 +53,7 @@ def price_run(
 def predict(
     run: Run,
     *,
-    parameters: ParameterSet | None = None,
-    spread: SpreadTable | None = None,
+    bundle: ExecutionBundle | None = None,
     models: Sequence[CostModel] | None = None,
 ) -> Prediction:
     """Iteration time, interval, memory and explanation of one run.
@@ -59,10 +62,9 @@ def predict(
     ----------
     run : Run
         Workload, plan, stack, cluster.
-    parameters : ParameterSet, optional
-        Calibrated multipliers; without them every cause has its documented first value.
-    spread : SpreadTable, optional
-        Calibrated widths of the interval.
+    bundle : ExecutionBundle, optional
+        Calibrated multipliers and widths of the interval; the shipped ones if None. With
+        `ExecutionBundle()` every cause has its documented first value.
     models : sequence of CostModel, optional
         Asked in order instead of the default ones.
 
@@ -71,6 +73,8 @@ def predict(
     InputError, RefusedError
         If the run cannot be predicted; the message says what to change.
     """
+    calibrated = bundle if bundle is not None else _shipped_bundle()
+    parameters = calibrated.parameters
     notes: tuple[str, ...] = ()
     short = shortened(run)
     if short is None:
@@ -86,13 +90,13 @@ def predict(
         )
         seconds = sum(breakdown.values())
         notes = (_SHORTENED,)
-    mfu, hfu = _utilisation(run, seconds)
+    mfu, hfu = utilisation(run, seconds)
     priced = timeline.priced
     program = priced.program
     return Prediction(
         iteration_time_s=seconds,
-        interval_s=interval(seconds, spread_features(run), spread or SpreadTable()),
-        throughput=_throughput(run, seconds),
+        interval_s=interval(seconds, spread_features(run), calibrated.spread),
+        throughput=throughput(run, seconds),
         memory=estimate_memory(run.workload, run.plan, run.stack, run.cluster),
         breakdown_s=breakdown,
         critical_path=timeline.critical_path(),
@@ -109,39 +113,6 @@ def predict(
         ),
         timeline=timeline,
     )
-
-
-def spread_features(run: Run) -> SpreadFeatures:
-    """What decides how wide the interval of a run is."""
-    from perfmodel.cost.kernels.constants import architecture_of
-
-    return SpreadFeatures(
-        family=run.workload.model.family,
-        is_known_stack=run.stack.is_known,
-        is_known_gpu=architecture_of(run.cluster.gpu)[1],
-        num_gpus=run.cluster.num_gpus,
-        num_nodes=run.cluster.num_nodes,
-        num_assumptions=len(run.notes) + len(run.cluster.notes),
-    )
-
-
-def _throughput(run: Run, seconds: float) -> Throughput:
-    unit = run.workload.throughput_unit
-    amount = run.workload.global_batch
-    if unit == "tokens/s":
-        amount *= getattr(run.workload.model, "seq", 1)
-    return Throughput(value=amount / seconds, unit=unit)
-
-
-def _utilisation(run: Run, seconds: float) -> tuple[float | None, float | None]:
-    try:
-        peak = run.cluster.gpu.peak(run.workload.precision.compute)
-    except InputError:
-        return None, None
-    work = model_flops(run.workload.model) * run.workload.global_batch
-    mfu = work / (seconds * peak * run.cluster.num_gpus)
-    again = 4 / 3 if run.plan.recompute is Recompute.FULL else 1.0
-    return mfu, mfu * again
 
 
 def _unique(*groups: Sequence[str]) -> tuple[str, ...]:

@@ -13,9 +13,10 @@ from perfmodel.cost.parameters import ParameterSet, parameter_names
 from perfmodel.cost.price import price
 from perfmodel.cost.spread import SpreadFeatures
 from perfmodel.errors import PerfmodelError, RefusedError
+from perfmodel.figures import spread_features
 from perfmodel.measure.published import run_from_row
 from perfmodel.plan.stacks import generic_stack
-from perfmodel.predict import default_models, spread_features
+from perfmodel.predict import default_models
 from perfmodel.program.lower import lower
 from perfmodel.program.records import Program
 from perfmodel.run import Run

@@ -42,7 +42,7 @@ _LOGITS_UNIT_BYTES = 2.0  # stacks state logits passes in 2-byte units
 # 8- and 4-bit products cover the linears of the layers only; the head stays in 16 bits
 # (Transformer Engine recipes).
 _LOW_PRECISION = {Dtype.FP8, Dtype.MXFP8, Dtype.NVFP4}
-# RMSNorm written in operators (transformers modeling_llama.py): to fp32 2+4 bytes an element, square
+# RMSNorm in operators (transformers modeling_llama.py), bytes an element: to fp32 2+4, square
 # 4+4, mean 4, scale 4+4, back 4+2, weight 2+2: 36, or 18 passes of 16 bits; its backward 68 bytes.
 _EAGER_RMS_FORWARD = 18.0
 _EAGER_RMS_BACKWARD = 34.0

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from perfmodel.cost.execution import ExecutionBundle
 from perfmodel.hardware.clusters import cluster_from_names
 from perfmodel.hardware.records import Dtype
 from perfmodel.long_pipelines import shortened
@@ -39,7 +40,7 @@ def test_extrapolated_iteration_equals_the_simulated_one(plan):
     run = run_of(plan, 2400.0 * plan.dp * plan.dp)
     assert shortened(run) is not None
     whole = float(simulate(price_run(run)).iteration_s[0])
-    prediction = predict(run)
+    prediction = predict(run, bundle=ExecutionBundle())
     assert prediction.iteration_time_s == pytest.approx(whole, rel=1e-6)
     assert sum(prediction.breakdown_s.values()) == pytest.approx(prediction.iteration_time_s)
     assert any("long pipeline" in note for note in prediction.assumptions)

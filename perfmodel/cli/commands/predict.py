@@ -26,7 +26,7 @@ def run(options: Namespace) -> int:
     bundle = load_execution(options.bundle)
     loaded = load_run_of(options)
     models, notes = _models(options, loaded.cluster)
-    prediction = predict(loaded, parameters=bundle.parameters, spread=bundle.spread, models=models)
+    prediction = predict(loaded, bundle=bundle, models=models)
     prediction = replace(prediction, assumptions=(*prediction.assumptions, *notes))
     if options.perfetto:
         prediction.to_perfetto(options.perfetto)
