@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from kernel_tables import add_table, gemm_table
+from kernel_tables import add_table, gemm_table, labelled_table
 
 from perfmodel.cost.kernels import FittedKernelModel, KernelModel
 from perfmodel.cost.kernels.bundle import KernelBundle
@@ -39,6 +39,15 @@ def test_bundle_holds_no_pickle_and_loads_again(small_bundle):
     assert manifest["sources"]["own"]["rows"] == 1800
     assert set(manifest["models"]) == {"gemm.fp16", "elementwise"}
     assert KernelBundle.load(small_bundle).model("gemm.bf16") is None
+
+
+def test_bundle_predicts_the_same_from_disk_as_from_memory(small_recipes, tmp_path):
+    table = labelled_table()
+    fitted = fit_kernels([table], tmp_path)
+    memory = evaluate_kernels([table], bundle=fitted).rows.predicted_us
+    disk = evaluate_kernels([table], bundle=tmp_path).rows.predicted_us
+    assert np.array_equal(memory, disk)
+    assert evaluate_kernels([table], bundle=tmp_path).by_op["linear"]["geomean_error"] < 0.1
 
 
 def test_fitting_twice_gives_identical_files(small_recipes, tmp_path):

@@ -13,7 +13,7 @@ import numpy as np
 from perfmodel.cost.kernels.correction import Correction
 from perfmodel.cost.kernels.families import FAMILIES, Family
 from perfmodel.cost.kernels.kinds import Kind, KindTable
-from perfmodel.cost.kernels.learned import Branch, Encoder, LearnedModel, Spread
+from perfmodel.cost.kernels.learned import KNOWN_LABELS, Branch, Encoder, LearnedModel, Spread
 from perfmodel.cost.kernels.residual import Trees
 from perfmodel.errors import InputError
 
@@ -114,7 +114,12 @@ def _read_model(folder: Path, name: str, entry: Mapping[str, Any]) -> LearnedMod
     branches = {
         which: Branch(
             columns=tuple(b["columns"]),
-            encoders={k: Encoder(names=tuple(v)) for k, v in b["encoders"].items()},
+            # The order is that of the columns; JSON objects are written sorted by key.
+            encoders={
+                k: Encoder(names=tuple(b["encoders"][k]))
+                for k in KNOWN_LABELS
+                if k in b["encoders"]
+            },
             trees=Trees.from_arrays(arrays, which) if b["has_trees"] else None,
         )
         for which, b in entry["branches"].items()
