@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from perfmodel.predict import predict as predict
     from perfmodel.prediction import Prediction as Prediction
     from perfmodel.run import Run as Run
+    from perfmodel.search.sweep import sweep as sweep
 
 _HOMES = {
     "PerfmodelError": "perfmodel.errors",
     "Prediction": "perfmodel.prediction",
     "Run": "perfmodel.run",
     "predict": "perfmodel.predict",
+    "sweep": "perfmodel.search.sweep",
 }
 
 

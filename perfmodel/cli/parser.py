@@ -37,6 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"perfmodel {_version()}")
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     _add_predict(commands)
+    _add_sweep(commands)
     _add_validate(commands)
     _add_calibrate(commands)
     _add_catalogue(commands)
@@ -100,6 +101,7 @@ def _add_predict(commands: Any) -> None:
     parser.add_argument(
         "--plot", metavar="OUT.svg", help="draw the timings of --comm and the model"
     )
+    _add_whole_run(parser)
     parser.add_argument("--cluster", dest="node", metavar="NODE", help="the same as --node")
     parser.add_argument(
         "--batch", dest="global_batch", metavar="SAMPLES", type=float,
@@ -108,6 +110,32 @@ def _add_predict(commands: Any) -> None:
     parser.add_argument(
         "--seq", dest="seq_length", metavar="TOKENS", type=int, help="the same as --seq-length"
     )
+    _add_json(parser)
+
+
+def _add_whole_run(parser: Any) -> None:
+    """How much is trained, and what a GPU-hour costs."""
+    parser.add_argument("--samples", type=float, metavar="N", help="samples to train on")
+    parser.add_argument("--tokens", type=float, metavar="N", help="tokens to train on")
+    parser.add_argument(
+        "--price", metavar="PRICE", nargs="+", default=[],
+        help="of a GPU for an hour; or NODE=PRICE for each kind of hardware",
+    )  # fmt: skip
+
+
+def _add_sweep(commands: Any) -> None:
+    parser = _command(commands, "sweep", "batch sizes, GPU counts, kinds of hardware")
+    add_run(parser)
+    for name, about in (
+        ("batch", "global batches, samples per step"),
+        ("micro", "micro-batches, samples per GPU and pass"),
+        ("seq", "sequence lengths, tokens"),
+        ("gpus", "numbers of GPUs"),
+        ("cluster", "nodes of the catalogue"),
+    ):
+        parser.add_argument(f"--{name}", metavar="VALUE", nargs="+", default=[], help=about)
+    _add_whole_run(parser)
+    parser.add_argument("--bundle", metavar="FILE", help="calibration written by `calibrate`")
     _add_json(parser)
 
 

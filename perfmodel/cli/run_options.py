@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,3 +65,26 @@ def _change(text: str) -> tuple[str, Any]:
     if not equals or not value:
         raise InputError(f"--set {text!r} is not FIELD=VALUE, e.g. plan.tp=4")
     return name.strip(), scalar(value.strip())
+
+
+def prices(texts: Sequence[str]) -> float | dict[str, float] | None:
+    """One price for all hardware, or NAME=PRICE for each kind.
+
+    Raises
+    ------
+    InputError
+        If a price is no number.
+    """
+    by_name: dict[str, float] = {}
+    for text in (part for given in texts for part in given.split(",") if part):
+        name, equals, amount = text.rpartition("=")
+        try:
+            value = float(amount)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value < 1e9:
+            raise InputError(f"--price {text!r} is not a price per GPU-hour, e.g. dgx_h100=2.5")
+        if not equals:
+            return value
+        by_name[name] = value
+    return by_name or None

@@ -7,16 +7,21 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from perfmodel.cli.output import print_json
-from perfmodel.cli.run_options import load_run_of
+from perfmodel.cli.run_options import load_run_of, prices
 from perfmodel.cost.collectives import CollectiveModel
 from perfmodel.cost.execution import load_execution
 from perfmodel.cost.protocol import CostModel
 from perfmodel.errors import InputError
 from perfmodel.hardware.records import Cluster
 from perfmodel.predict import default_models, predict
+from perfmodel.prediction import Prediction
 from perfmodel.report.prediction import prediction_dict, prediction_text
+from perfmodel.report.sweep import training_lines
+from perfmodel.run import Run
+from perfmodel.search.training import samples_to_train, whole_training
 
 _OUT_OF_MEMORY = 1
 
@@ -30,11 +35,28 @@ def run(options: Namespace) -> int:
     prediction = replace(prediction, assumptions=(*prediction.assumptions, *notes))
     if options.perfetto:
         prediction.to_perfetto(options.perfetto)
+    training = _training(options, loaded, prediction)
     if options.json:
-        print_json(prediction_dict(prediction))
+        print_json(prediction_dict(prediction) | ({"training": training} if training else {}))
     else:
         print(prediction_text(prediction, loaded, explain=options.explain))
+        if training:
+            print("\n".join(["", *training_lines(training)]))
     return 0 if prediction.fits else _OUT_OF_MEMORY
+
+
+def _training(options: Namespace, loaded: Run, prediction: Prediction) -> dict[str, Any] | None:
+    """Days, GPU-hours and cost of a whole training, if the options say how much is trained."""
+    samples = samples_to_train(loaded, options.samples, options.tokens)
+    price = prices(options.price)
+    if samples is None:
+        if price is not None:
+            raise InputError("--price needs --samples or --tokens to train")
+        return None
+    if isinstance(price, dict):
+        price = price.get(loaded.cluster.node.name)
+    seconds, interval = prediction.iteration_time_s, prediction.interval_s
+    return whole_training(loaded, seconds, interval, samples, price).to_dict()
 
 
 def _models(

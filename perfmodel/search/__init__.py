@@ -1,0 +1,1 @@
+"""Ranks plans, searches plans, sweeps batches, GPU counts and kinds of hardware."""
