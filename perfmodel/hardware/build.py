@@ -47,7 +47,7 @@ def read_yaml(name: str) -> Any:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     with (FOLDER / f"{name}.yaml").open(encoding="utf-8") as file:
-        return yaml.load(file, Loader=loader)
+        return loader(file).get_single_data()
 
 
 def plain(value: Any) -> Any:

@@ -89,8 +89,9 @@ def cluster_from_names(
             gpu, warning = resolve_gpu(node, known)
         except UnknownNameError:
             raise unknown from None
+        if warning:  # near some GPU, the name of none: more likely a misspelt node
+            raise unknown from None
         record = usual_node(gpu, known)
-        notes += [warning] if warning else []
         notes.append(f"node not stated: {record.title}")
     used = record.num_gpus if gpus_per_node is None else _count("gpus_per_node", gpus_per_node)
     if used > record.num_gpus:

@@ -63,7 +63,7 @@ def list_stacks() -> tuple[Profile, ...]:
     documents: dict[str, dict[str, Any]] = {}
     for path in sorted(resources.files("perfmodel.plan").joinpath("stacks").iterdir(), key=str):
         if path.name.endswith(".yaml"):
-            document = yaml.load(path.read_text("utf-8"), _LOADER)
+            document = _LOADER(path.read_text("utf-8")).get_single_data()
             documents[document["name"]] = document
     profiles = [_profile(name, documents) for name in documents]
     return tuple(sorted(profiles, key=lambda p: not p.stack.is_known))

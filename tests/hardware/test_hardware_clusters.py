@@ -242,3 +242,9 @@ def test_any_text_resolves(intra, inter, gpu):
     assert cluster.node_bytes_per_s > 0
     assert cluster.node.num_gpus >= cluster.gpus_per_node
     assert len(cluster.node.mesh_links) in (0, cluster.node.num_gpus)
+
+
+def test_misspelt_node_is_not_taken_for_a_gpu_of_a_similar_name():
+    with pytest.raises(UnknownNameError, match="dgx_a100"):
+        cluster_from_names("dgx_a10", 1)
+    assert cluster_from_names("A10", 1).gpu.name == "a10"

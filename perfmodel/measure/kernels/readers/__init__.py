@@ -5,7 +5,7 @@ reason; nothing is guessed.
 """
 
 from perfmodel.measure.kernels.readers.aiconfigurator import read_aiconfigurator
-from perfmodel.measure.kernels.readers.common import KernelTable
+from perfmodel.measure.kernels.readers.form import KernelTable
 from perfmodel.measure.kernels.readers.neusight import read_neusight
 from perfmodel.measure.kernels.readers.steps import read_steps
 from perfmodel.measure.kernels.readers.vidur import read_vidur

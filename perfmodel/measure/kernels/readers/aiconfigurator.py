@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfmodel.measure.kernels.readers.common import (
+from perfmodel.measure.kernels.readers.form import (
     MS_TO_US,
     KernelTable,
     collect,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfmodel.measure.kernels.readers.common import (
+from perfmodel.measure.kernels.readers.form import (
     MS_TO_US,
     KernelTable,
     collect,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.measure.kernels.readers.common import KernelTable
+from perfmodel.measure.kernels.readers.form import KernelTable
 
 if TYPE_CHECKING:
     import pandas as pd
