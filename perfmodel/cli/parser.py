@@ -38,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     _add_predict(commands)
     _add_sweep(commands)
+    _add_plan(commands)
     _add_validate(commands)
     _add_calibrate(commands)
     _add_catalogue(commands)
@@ -135,6 +136,22 @@ def _add_sweep(commands: Any) -> None:
     ):
         parser.add_argument(f"--{name}", metavar="VALUE", nargs="+", default=[], help=about)
     _add_whole_run(parser)
+    parser.add_argument("--bundle", metavar="FILE", help="calibration written by `calibrate`")
+    _add_json(parser)
+
+
+def _add_plan(commands: Any) -> None:
+    parser = _command(commands, "plan", "search the fastest plan that fits in memory")
+    add_run(parser)
+    parser.add_argument(
+        "--fix", metavar="AXIS=VALUES", action="append", default=[],
+        help="allow only these values of tp, pp, cp, ep, vp, micro_batch, recompute, shard",
+    )  # fmt: skip
+    parser.add_argument(
+        "--memory-share", metavar="SHARE", type=float, default=1.0,
+        help="share of a GPU's memory that may be used (default 1)",
+    )  # fmt: skip
+    parser.add_argument("--out", metavar="FILE", help="write the plan, a section of a RUN file")
     parser.add_argument("--bundle", metavar="FILE", help="calibration written by `calibrate`")
     _add_json(parser)
 

@@ -114,6 +114,24 @@ def _price_works(
     return prices, tuple(dict.fromkeys(warnings))
 
 
+def price_works(
+    works: Sequence[Work],
+    models: Sequence[CostModel],
+    cluster: Cluster,
+    stack: StackLike,
+    parameters: ParameterSet,
+) -> NDArray[np.float64]:
+    """Seconds of each of `works`, shape (n,), first scenario; as `price` prices them in a program.
+
+    Raises
+    ------
+    RefusedError
+        If no model handles a work.
+    """
+    prices, _ = _price_works({_key(w): w for w in works}, models, cluster, stack, parameters)
+    return np.array([prices[_key(w)].seconds[0] for w in works], dtype=float)
+
+
 def _price_class(
     cls: RankClass,
     lookup: Callable[[Work], _Price],

@@ -60,7 +60,7 @@ class PipelineLowering:
     ) -> tuple[tuple[RankClass, ...], dict[str, NDArray[np.int64]]]:
         """Rank classes, one a stage, and the communicators they use."""
         chunks = self._chunks(model)
-        transfer = self._transfer(model)
+        transfer = self.transfer(model)
         classes = []
         for stage in range(self.plan.pp):
             mine = [chunks[c * self.plan.pp + stage] for c in range(self.num_chunks)]
@@ -82,7 +82,8 @@ class PipelineLowering:
         pieces[-1] = [*pieces[-1], *ends[1:]]
         return [self.builder.build(piece) for piece in pieces]
 
-    def _transfer(self, model: TransformerModel) -> Collective:
+    def transfer(self, model: TransformerModel) -> Collective:
+        """What one stage sends to the next for a micro-batch."""
         precision = self.workload.precision
         rows = model.seq * self.plan.micro_batch * self.workload.filled_fraction / self.plan.cp
         num_bytes = rows * model.hidden * precision.activation.num_bytes
