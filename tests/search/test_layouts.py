@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import InputError
+from perfmodel.locations import datasets_path
 from perfmodel.memory import estimate_memory
 from perfmodel.plan.records import Plan
 from perfmodel.predict import predict
@@ -129,6 +130,16 @@ def test_the_plan_is_a_section_of_a_run_file():
     found = plan_layout(run)
     again = run_of(**plan_fields(found.best.plan))
     assert again.plan == found.best.plan
+
+
+def test_the_package_of_plans_is_called_to_search_one():
+    import perfmodel as pm
+
+    found = pm.plan(run_of(), fixed={"tp": [8], "cp": [1]}, shortlist=2)
+    assert found.best.plan.tp == 8
+    assert pm.plan.records.Plan is Plan  # and stays the package
+    with pytest.raises(InputError, match="cnn"):
+        pm.plan(Run.load(datasets_path("examples", "resnet50_ddp.yaml")))
 
 
 def test_what_is_fixed_stays():
