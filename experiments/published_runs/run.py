@@ -94,17 +94,17 @@ def figures(part: Mapping[str, Any]) -> list[Any]:
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Every row: measured, predicted, interval, error."""
+    """Every row: measured, predicted, interval, or why it was refused."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(
-            ("id", "group", "measured_ms", "predicted_ms", "low_ms", "high_ms", "error")
+            ("id", "group", "measured_ms", "predicted_ms", "low_ms", "high_ms", "refused")
         )
         for row in rows:
             low, high = row["interval_ms"] or (None, None)
             times = [None if t is None else round(t, 4) for t in (row["predicted_ms"], low, high)]
             writer.writerow(
-                (row["id"], row["group"], row["measured_ms"], *times, row["error"] or "")
+                (row["id"], row["group"], row["measured_ms"], *times, row["refused"] or "")
             )
 
 

@@ -28,8 +28,10 @@ LEAVE_OUT: Mapping[str, Callable[[Row], str]] = {"group": group_of, "source": so
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidateResult:
-    """`rows` {id, group, family, gpu, confidence, measured_ms, predicted_ms, interval_ms, error}.
+    """Every row with its prediction, and the scores.
 
+    `rows` {id, group, family, gpu, confidence, measured_ms, predicted_ms, interval_ms, error,
+    refused}: `error` is predicted / measured - 1, `refused` the sentence where there is none.
     `summary` scores them; `is_complete` is false after an interruption. `answers` are the
     predictions behind `rows`, in their order.
     """
@@ -216,12 +218,14 @@ def result_of(
             "measured_ms": measured,
             "predicted_ms": None,
             "interval_ms": None,
-            "error": found.error,
+            "error": None,
+            "refused": found.error,
         }
         if found.error is None and found.features is not None:
             low, high = interval(found.seconds * 1e3, found.features, table)
             entry["predicted_ms"] = found.seconds * 1e3
             entry["interval_ms"] = [low, high]
+            entry["error"] = found.seconds * 1e3 / measured - 1.0
             outcomes.append(
                 Outcome(
                     row=row,

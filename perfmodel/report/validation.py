@@ -82,7 +82,7 @@ def _distance(row: Mapping[str, Any]) -> float:
 
 
 def _refused(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    refused = [f"  {r['id']}: {r['error']}" for r in rows if r["error"]]
+    refused = [f"  {r['id']}: {r['refused']}" for r in rows if r["refused"]]
     return ["refused", *refused] if refused else []
 
 

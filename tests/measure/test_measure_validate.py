@@ -75,8 +75,8 @@ ROWS = [
 def test_a_bad_row_is_listed_with_a_sentence_and_the_rest_is_predicted() -> None:
     bad = row("bad", hardware={"gpu": "no such chip", "num_gpus": 8})
     result = validate([row("good"), bad], bundle=EMPTY, progress=None)
-    assert [r["error"] is None for r in result.rows] == [True, False]
-    assert "no such chip" in result.rows[1]["error"]
+    assert [r["refused"] is None for r in result.rows] == [True, False]
+    assert "no such chip" in result.rows[1]["refused"]
     assert result.summary["rows"] == 1
     assert result.summary["failed"] == 1
     json.dumps(result.to_dict())
@@ -86,8 +86,9 @@ def test_every_row_has_the_contract_keys_and_an_interval_around_its_prediction()
     (found,) = validate([row("x")], bundle=EMPTY, progress=None).rows
     assert set(found) == {
         "id", "group", "family", "gpu", "confidence", "measured_ms", "predicted_ms", "interval_ms",
-        "error",
+        "error", "refused",
     }  # fmt: skip
+    assert found["error"] == pytest.approx(found["predicted_ms"] / found["measured_ms"] - 1)
     assert found["interval_ms"][0] < found["predicted_ms"] < found["interval_ms"][1]
 
 
