@@ -43,8 +43,9 @@ def table_bytes_by_rank(workload: Workload, plan: Plan) -> dict[str, dict[Part, 
     held: dict[int, dict[Part, float]] = defaultdict(lambda: defaultdict(float))
     tables = {t.name: t for t in model.tables}
     for entry in sharding.tables:
-        for rank, share in zip(entry.ranks, entry.shares, strict=True):
-            _add(held[rank], tables[entry.table], entry, share, workload)
+        shares = zip(entry.ranks, entry.shares, entry.column_shares, strict=True)
+        for rank, share, columns in shares:
+            _add(held[rank], tables[entry.table], entry, share, columns, workload)
     for rank in range(num_ranks):
         held[rank][Part.BUFFERS] += _received(model, workload, plan)
     return _fold(held, num_ranks)
@@ -55,6 +56,7 @@ def _add(
     table: EmbeddingTable,
     entry: TableSharding,
     share: float,
+    column_share: float,
     workload: Workload,
 ) -> None:
     rows = table.rows * share
@@ -69,7 +71,7 @@ def _add(
         parts[Part.CACHE] += _CACHE_FRACTION * rows * row_bytes
     if entry.kind is not ShardingKind.DATA_PARALLEL:
         # Pooled vectors of the whole batch for this share, and their gradients.
-        columns = table.dim * (share if entry.kind is ShardingKind.COLUMN_WISE else 1.0)
+        columns = table.dim * column_share
         width = workload.precision.activation.num_bytes
         cold = 1 - entry.hot_fraction
         batch = workload.global_batch * cold

@@ -72,7 +72,6 @@ class _Shards:
 
 _KINDS = tuple(ShardingKind)
 _CODE = {kind: i for i, kind in enumerate(_KINDS)}
-_ROW_KINDS = (ShardingKind.ROW_WISE, ShardingKind.TABLE_ROW_WISE, ShardingKind.HYBRID)
 
 
 def rank_loads(
@@ -151,7 +150,7 @@ def _columns(tables: Sequence[EmbeddingTable], shards: _Shards) -> _Columns:
         is_hybrid=is_kind(ShardingKind.HYBRID),
         # Partial sums of some ranks only travel by all-to-all, like whole vectors.
         is_row=is_kind(ShardingKind.ROW_WISE) * shards.is_everywhere,
-        is_node_row=is_kind(ShardingKind.TABLE_ROW_WISE),
+        is_node_row=is_kind(ShardingKind.TABLE_ROW_WISE) + is_kind(ShardingKind.GRID),
     )
 
 
@@ -231,14 +230,12 @@ def _flatten(
     for scenario, plan in enumerate(plans):
         for p in plan.tables:
             table, code = numbers[p.table], _CODE[p.kind]
-            splits_rows = p.kind in _ROW_KINDS
-            splits_columns = p.kind is ShardingKind.COLUMN_WISE
             everywhere = float(len(p.ranks) == num_ranks)
             host = 0.0 if p.kernel is EmbeddingKernel.FUSED else 1.0 - p.cached_fraction
-            for rank, share in zip(p.ranks, p.shares, strict=True):
+            shares = zip(p.ranks, p.row_shares, p.column_shares, strict=True)
+            for rank, rows, columns in shares:
                 entries.append((
-                    scenario, table, rank, share if splits_rows else 1.0,
-                    share if splits_columns else 1.0, code, p.hot_fraction, p.hot_rows, host,
+                    scenario, table, rank, rows, columns, code, p.hot_fraction, p.hot_rows, host,
                     everywhere,
                 ))  # fmt: skip
     flat = np.array(entries, dtype=float)

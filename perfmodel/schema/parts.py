@@ -176,6 +176,7 @@ def embedding_from_placements(
             hot_fraction=p.get("hot_fraction", 0.0),
             hot_rows=p.get("hot_rows", 0.0),
             cached_fraction=p.get("cached_fraction", 0.0),
+            column_groups=p.get("column_groups", 1),
         )
         for p in placements
     )
