@@ -10,7 +10,7 @@ best layouts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,7 +101,7 @@ class LayoutTimes:
         kinds, transfer = [], []
         for divided in sequence:
             kinds.append([self._enter_kinds(shape, groups, divided, m) for m in micro])
-            transfer.append([self._enter_transfer(shape, groups, divided, m) for m in micro])
+            transfer.append(self._enter_transfers(shape, groups, divided, micro))
         sizes = self._sizes[self._key(shape, groups)]
         data = [self._enter_data(shape, groups, s, sizes) for s in shards]
         return Entry(
@@ -141,17 +141,21 @@ class LayoutTimes:
             ops=(forward.num_ops, backward.num_ops, attention.num_ops, ring.num_ops),
         )
 
-    def _enter_transfer(self, shape: Shape, groups: Groups, divided: bool, micro: int) -> Line:
+    def _enter_transfers(
+        self, shape: Shape, groups: Groups, divided: bool, micro: Sequence[int]
+    ) -> list[Line]:
+        """What a stage sends to the next, for every micro-batch."""
         if shape.pp == 1:
-            return self.book.line([])
-        plan = layout_plan(self.run, shape, micro_batch=micro, sequence_parallel=divided)
+            return [self.book.line([])] * len(micro)
+        plan = layout_plan(self.run, shape, sequence_parallel=divided)
         run = self.run
         lowering = PipelineLowering(
             run.workload, plan, run.stack, groups,
             ChunkBuilder(run.workload, plan, run.stack, groups),
             DataParallel(run.workload, plan, run.stack, groups),
         )  # fmt: skip
-        return self.book.line([lowering.transfer(model_of(run))])
+        one = lowering.transfer(model_of(run))
+        return [self.book.line([replace(one, num_bytes=one.num_bytes * m)]) for m in micro]
 
     def _enter_data(
         self, shape: Shape, groups: Groups, shard: int, sizes: list[Chunk]

@@ -126,7 +126,10 @@ def _content(merged: Foreign, choices: Choices) -> dict[str, Any]:
             raise InputError(f"--set {path} is not workload.FIELD, plan.FIELD or stack.FIELD")
         getattr(merged, section)[key] = value
     if not {"hidden", "name"} & workload.keys():
-        raise InputError(f"{merged.file}: does not state the model; add --hf config.json")
+        raise InputError(
+            f"{merged.file}: states no dimensions of a model (hidden size, layers …) and none that "
+            "the catalogue knows; add --hf config.json"
+        )
     cluster = _cluster(merged, choices)
     num_gpus = resolve_cluster(cluster).num_gpus
     if "precision" not in workload:

@@ -81,11 +81,6 @@ def _model(fields: Fields, foreign: Foreign) -> None:
     known = _MODELS.get((str(name).lower(), str(flavor).lower()))
     if known is not None:
         workload["name"] = known
-    elif name is not None:
-        foreign.warnings.append(
-            f"{foreign.file}: model {name} {flavor} is not in the catalogue; give its dimensions "
-            "with --hf config.json"
-        )
     optimizer = fields.text("optimizer.name")
     foreign.set_known(workload, {
         "seq": fields.positive("training.seq_len"),
