@@ -89,6 +89,18 @@ def add_run(parser: Any) -> None:
     )  # fmt: skip
 
 
+def _add_short_names(parser: Any) -> None:
+    """Short names of what shapes a run, where they do not name the axes of a sweep."""
+    parser.add_argument("--cluster", dest="node", metavar="NODE", help="the same as --node")
+    parser.add_argument(
+        "--batch", dest="global_batch", metavar="SAMPLES", type=float,
+        help="the same as --global-batch",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seq", dest="seq_length", metavar="TOKENS", type=int, help="the same as --seq-length"
+    )
+
+
 def _add_predict(commands: Any) -> None:
     parser = _command(commands, "predict", "predict one training run")
     add_run(parser)
@@ -103,14 +115,7 @@ def _add_predict(commands: Any) -> None:
         "--plot", metavar="OUT.svg", help="draw the timings of --comm and the model"
     )
     _add_whole_run(parser)
-    parser.add_argument("--cluster", dest="node", metavar="NODE", help="the same as --node")
-    parser.add_argument(
-        "--batch", dest="global_batch", metavar="SAMPLES", type=float,
-        help="the same as --global-batch",
-    )  # fmt: skip
-    parser.add_argument(
-        "--seq", dest="seq_length", metavar="TOKENS", type=int, help="the same as --seq-length"
-    )
+    _add_short_names(parser)
     _add_json(parser)
 
 
@@ -152,6 +157,7 @@ def _add_plan(commands: Any) -> None:
         help="share of a GPU's memory that may be used (default 1)",
     )  # fmt: skip
     parser.add_argument("--out", metavar="FILE", help="write the plan, a section of a RUN file")
+    _add_short_names(parser)
     parser.add_argument("--bundle", metavar="FILE", help="calibration written by `calibrate`")
     _add_json(parser)
 

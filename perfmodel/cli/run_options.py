@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.errors import InputError
+from perfmodel.load import load_to_plan
 from perfmodel.run import Run
 from perfmodel.schema.document import scalar
 
@@ -17,8 +18,8 @@ _FRAMEWORKS = _KINDS[1:]
 _SHAPES = ("node", "nodes", "gpus_per_node", "global_batch", "micro_batch", "seq_length", "stack")
 
 
-def load_run_of(options: Namespace) -> Run:
-    """Run that the options of a command name.
+def load_run_of(options: Namespace, *, is_planned: bool = True) -> Run:
+    """Run that the options of a command name; its plan may be unusable if not `is_planned`.
 
     Raises
     ------
@@ -32,12 +33,15 @@ def load_run_of(options: Namespace) -> Run:
         if files:
             raise InputError(f"--{next(iter(files))} stands instead of RUN; give one of them")
         _refuse_shapes(options)
-        return Run.load(options.file, options.row)
+        return (Run.load if is_planned else load_to_plan)(options.file, options.row)
     frameworks = [k for k in _FRAMEWORKS if k in files]
     if len(frameworks) > 1:
         raise InputError(f"--{frameworks[0]} and --{frameworks[1]} both state a plan; give one")
     from perfmodel.schema.foreign.compose import Choices, run_from_files
 
+    changes = dict(_change(text) for text in options.set)
+    if not is_planned and not frameworks and options.micro_batch is None:
+        changes.setdefault("plan.num_microbatches", 1)
     return run_from_files(
         files,
         Choices(
@@ -48,7 +52,7 @@ def load_run_of(options: Namespace) -> Run:
             micro_batch=options.micro_batch,
             seq=options.seq_length,
             stack=options.stack,
-            changes=dict(_change(text) for text in options.set),
+            changes=changes,
         ),
     )
 

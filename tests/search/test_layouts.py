@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from perfmodel.errors import InputError
+from perfmodel.load import load_to_plan
 from perfmodel.locations import datasets_path
 from perfmodel.memory import estimate_memory
 from perfmodel.plan.records import Plan
@@ -171,6 +173,21 @@ def test_refusals():
         plan_layout(run_of(), memory_share=0)
 
 
+def test_a_run_needs_no_plan_of_its_own(tmp_path):
+    content = {
+        "schema_version": 1, "workload": MODEL | {"global_batch": 20}, "plan": {"tp": 3},
+        "stack": "megatron_core", "cluster": {"node": "dgx_a100_40", "num_nodes": 1},
+    }  # fmt: skip
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(content))
+    assert load_to_plan(file).plan.tp == 1
+    found = plan_layout(load_to_plan(file), shortlist=2, fixed={"cp": [1]})
+    assert found.best.plan.dp in (1, 2, 4)
+    file.write_text(json.dumps(content | {"stack": "no such stack"}))
+    with pytest.raises(InputError, match="no such stack"):
+        load_to_plan(file)
+
+
 def test_command_line(tmp_path, capsys):
     from perfmodel.cli import main
 
@@ -185,3 +202,7 @@ def test_command_line(tmp_path, capsys):
     assert main(["plan", str(file), "--fix", "cp=1"]) == 0
     assert "layouts scored" in capsys.readouterr().out
     assert main(["plan", str(file), "--fix", "cp"]) == 2
+    config = str(Path(__file__).parents[1] / "plan" / "configs" / "hf_llama.json")
+    shape = ["--cluster", "dgx_h100", "--nodes", "2", "--batch", "24", "--seq", "2048"]
+    assert main(["plan", "--hf", config, *shape, "--fix", "cp=1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["plan"]["dp"] in (1, 2, 4, 8)

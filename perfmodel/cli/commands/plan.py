@@ -22,7 +22,7 @@ _OUT_OF_MEMORY = 1
 
 def run(options: Namespace) -> int:
     """Search the best plan of a workload by its family."""
-    loaded = load_run_of(options)
+    loaded = load_run_of(options, is_planned=False)
     family = loaded.workload.model.family
     if family != "transformer":
         raise InputError(f"plans are searched for transformers, the workload is a {family}")
