@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from perfmodel.predict import predict as predict
     from perfmodel.prediction import Prediction as Prediction
     from perfmodel.run import Run as Run
+    from perfmodel.search.rank import rank as rank
     from perfmodel.search.sweep import sweep as sweep
 
 _HOMES = {
@@ -25,6 +26,7 @@ _HOMES = {
     "Prediction": "perfmodel.prediction",
     "Run": "perfmodel.run",
     "predict": "perfmodel.predict",
+    "rank": "perfmodel.search.rank",
     "sweep": "perfmodel.search.sweep",
 }
 

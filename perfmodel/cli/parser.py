@@ -38,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     _add_predict(commands)
     _add_sweep(commands)
+    _add_rank(commands)
     _add_plan(commands)
     _add_validate(commands)
     _add_calibrate(commands)
@@ -158,6 +159,17 @@ def _add_plan(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument("--out", metavar="FILE", help="write the plan, a section of a RUN file")
     _add_short_names(parser)
+    parser.add_argument("--bundle", metavar="FILE", help="calibration written by `calibrate`")
+    _add_json(parser)
+
+
+def _add_rank(commands: Any) -> None:
+    parser = _command(commands, "rank", "sharding plans of a recommender: fastest, and why")
+    add_run(parser)
+    parser.add_argument(
+        "--plans", metavar="PLAN", nargs="+", required=True,
+        help="plan files (TorchRec JSON or print, our placements) or rules such as table_wise",
+    )  # fmt: skip
     parser.add_argument("--bundle", metavar="FILE", help="calibration written by `calibrate`")
     _add_json(parser)
 
