@@ -157,6 +157,14 @@ def _add_plan(commands: Any) -> None:
         "--memory-share", metavar="SHARE", type=float, default=1.0,
         help="share of a GPU's memory that may be used (default 1)",
     )  # fmt: skip
+    parser.add_argument(
+        "--gpus", metavar="N", nargs="+", default=[], help="search on each of these numbers of GPUs"
+    )
+    parser.add_argument(
+        "--objective", choices=("time", "cost", "throughput-per-gpu"), default="time",
+        help="what a number of GPUs is chosen for (default time)",
+    )  # fmt: skip
+    _add_whole_run(parser)
     parser.add_argument("--out", metavar="FILE", help="write the plan, a section of a RUN file")
     _add_short_names(parser)
     parser.add_argument("--bundle", metavar="FILE", help="calibration written by `calibrate`")

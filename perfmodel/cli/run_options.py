@@ -92,3 +92,24 @@ def prices(texts: Sequence[str]) -> float | dict[str, float] | None:
             return value
         by_name[name] = value
     return by_name or None
+
+
+def numbers(texts: Sequence[str], name: str) -> list[float]:
+    """Positive numbers given one by one or with commas.
+
+    Raises
+    ------
+    InputError
+        If one is not a positive number.
+    """
+    out = []
+    for text in (part for given in texts for part in given.split(",") if part):
+        try:
+            value = float(text)
+        except ValueError:
+            value = 0.0
+        is_whole = name == "batch" or name == "micro" or value == int(min(value, 1e15))
+        if not 0 < value < 1e12 or not is_whole:
+            raise InputError(f"--{name} {text!r} is not a positive number")
+        out.append(value)
+    return list(dict.fromkeys(out))

@@ -39,3 +39,18 @@ def _row(layout: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plain(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def sizes_lines(more: Mapping[str, Any]) -> list[str]:
+    """The best layout on each number of GPUs; nothing where only one was searched."""
+    if not more:
+        return []
+    rows = []
+    for size in more["sizes"]:
+        row = {"GPUs": str(size["gpus"])} | _row(size)
+        row[f"{size['throughput_unit']} a GPU"] = size["throughput_per_gpu"]
+        if size["cost"] is not None:
+            row["cost"] = size["cost"]
+        rows.append(row)
+    lines = ["", f"Best layout on each number of GPUs ({more['gpus']} chosen)", *table(rows)]
+    return lines + bullets("No layout", more["refused"])

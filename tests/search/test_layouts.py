@@ -19,6 +19,7 @@ from perfmodel.run import Run
 from perfmodel.schema.run_file import run_from_mapping
 from perfmodel.search.layout_space import RECOMPUTES, SHARDS, Limits, layout_plan
 from perfmodel.search.layouts import plan_fields, plan_layout, score
+from perfmodel.search.sizes import Objective, plan_sizes
 
 MODEL = {
     "builder": "transformer", "arch": "gpt", "layers": 8, "hidden": 2048, "heads": 16, "ffn": 8192,
@@ -161,6 +162,20 @@ def test_unfused_attention_has_no_context_parallelism():
     assert {p.cp for p, _, _ in rows} == {1}
 
 
+def test_numbers_of_gpus_by_purpose():
+    run = run_of(nodes=2)
+    options = {"fixed": {"cp": [1]}, "shortlist": 4}
+    fastest, sizes, refused = plan_sizes(run, [4, 8, 12, 32], price=2.0, **options)
+    assert [s.gpus for s in sizes] == [4, 8, 32]
+    assert len(refused) == 1
+    assert "12" in refused[0]
+    assert fastest.gpus == 32
+    cheapest, _, _ = plan_sizes(run, [4, 8, 32], price=2.0, objective=Objective.COST, **options)
+    assert cheapest.training.cost == min(s.training.cost for s in sizes)
+    with pytest.raises(InputError, match="multiple"):
+        plan_sizes(run, [12])
+
+
 def test_refusals():
     with pytest.raises(InputError, match="cannot be fixed"):
         plan_layout(run_of(), fixed={"zp": [1]})
@@ -201,6 +216,11 @@ def test_command_line(tmp_path, capsys):
     assert json.loads(out.read_text()) == document["plan"]
     assert main(["plan", str(file), "--fix", "cp=1"]) == 0
     assert "layouts scored" in capsys.readouterr().out
+    sizes = ["--gpus", "4,8", "--price", "2", "--objective", "cost"]
+    assert main(["plan", str(file), "--fix", "cp=1", *sizes, "--json"]) == 0
+    assert [s["gpus"] for s in json.loads(capsys.readouterr().out)["sizes"]] == [4, 8]
+    assert main(["plan", str(file), "--fix", "cp=1", *sizes]) == 0
+    assert "on each number of GPUs" in capsys.readouterr().out
     assert main(["plan", str(file), "--fix", "cp"]) == 2
     config = str(Path(__file__).parents[1] / "plan" / "configs" / "hf_llama.json")
     shape = ["--cluster", "dgx_h100", "--nodes", "2", "--batch", "24", "--seq", "2048"]

@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.cli.output import print_json, progress
-from perfmodel.cli.run_options import load_run_of
+from perfmodel.cli.run_options import load_run_of, numbers, prices
 from perfmodel.cost.execution import load_execution
 from perfmodel.errors import InputError
-from perfmodel.report.layouts import layouts_text
+from perfmodel.report.layouts import layouts_text, sizes_lines
 from perfmodel.run import Run
 from perfmodel.schema.document import scalar
-from perfmodel.search.layouts import plan_layout
+from perfmodel.search.layouts import LayoutSearch, plan_layout
+from perfmodel.search.sizes import Objective, plan_sizes
+from perfmodel.search.training import samples_to_train
 
 _OUT_OF_MEMORY = 1
+_MILLION = 1e6  # samples that costs refer to where nobody says how much is trained
 
 
 def run(options: Namespace) -> int:
@@ -31,21 +34,42 @@ def run(options: Namespace) -> int:
 
 def _layouts(loaded: Run, options: Namespace) -> int:
     """Layout of a transformer: parallel sizes, micro-batch, recompute, sharding."""
-    result = plan_layout(
-        loaded,
-        fixed=_fixed(options.fix),
-        memory_share=options.memory_share,
-        bundle=load_execution(options.bundle),
-        progress=progress,
-    )
-    document = result.to_dict()
+    choices: dict[str, Any] = {
+        "fixed": _fixed(options.fix),
+        "memory_share": options.memory_share,
+        "bundle": load_execution(options.bundle),
+    }
+    if options.gpus:
+        search, more = _sizes(loaded, options, choices)
+    else:
+        search, more = plan_layout(loaded, **choices, progress=progress), {}
+    document = search.to_dict() | more
     if options.out:
         _write(options.out, document["plan"])
     if options.json:
         print_json(document)
     else:
-        print(layouts_text(document))
-    return 0 if result.best.prediction.fits else _OUT_OF_MEMORY
+        print("\n".join([layouts_text(document), *sizes_lines(more)]))
+    return 0 if search.best.prediction.fits else _OUT_OF_MEMORY
+
+
+def _sizes(
+    loaded: Run, options: Namespace, choices: dict[str, Any]
+) -> tuple[LayoutSearch, dict[str, Any]]:
+    """The search on the chosen number of GPUs, and the best layout on every number."""
+    price = prices(options.price)
+    if isinstance(price, dict):
+        price = price.get(loaded.cluster.node.name)
+    chosen, sizes, refused = plan_sizes(
+        loaded,
+        [int(n) for n in numbers(options.gpus, "gpus")],
+        samples=samples_to_train(loaded, options.samples, options.tokens) or _MILLION,
+        price=price,
+        objective=Objective(options.objective),
+        **choices,
+    )
+    more = {"sizes": [s.to_dict() for s in sizes], "refused": refused, "gpus": chosen.gpus}
+    return chosen.search, more
 
 
 def _fixed(texts: Sequence[str]) -> dict[str, list[Any]]:

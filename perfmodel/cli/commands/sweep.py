@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
 
 from perfmodel.cli.output import print_json, progress
-from perfmodel.cli.run_options import load_run_of, prices
+from perfmodel.cli.run_options import load_run_of, numbers, prices
 from perfmodel.cost.execution import load_execution
-from perfmodel.errors import InputError
 from perfmodel.report.sweep import sweep_text
 from perfmodel.search.sweep import sweep
 
@@ -37,24 +35,3 @@ def run(options: Namespace) -> int:
     else:
         print(sweep_text(document))
     return 0 if result.fastest is not None else _OUT_OF_MEMORY
-
-
-def numbers(texts: Sequence[str], name: str) -> list[float]:
-    """Positive numbers given one by one or with commas.
-
-    Raises
-    ------
-    InputError
-        If one is not a positive number.
-    """
-    out = []
-    for text in (part for given in texts for part in given.split(",") if part):
-        try:
-            value = float(text)
-        except ValueError:
-            value = 0.0
-        is_whole = name == "batch" or name == "micro" or value == int(min(value, 1e15))
-        if not 0 < value < 1e12 or not is_whole:
-            raise InputError(f"--{name} {text!r} is not a positive number")
-        out.append(value)
-    return list(dict.fromkeys(out))
