@@ -254,3 +254,65 @@ def test_command_line_exit_codes(capsys):
     assert main(["predict", "--hf", config, "--cluster", "dgx_h100", "--batch", "8",
                  "--set", "plan.tp=5"]) == 2  # fmt: skip
     assert capsys.readouterr().err.count("\n") == 4
+
+
+# Small configurations by the fields that differ between families; billions as their pages state.
+OTHERS = {
+    "phi": (2.78, {"hidden_size": 2560, "intermediate_size": 10240, "num_attention_heads": 32,
+                   "num_hidden_layers": 32, "vocab_size": 51200, "tie_word_embeddings": False}),
+    "falcon": (6.92, {"hidden_size": 4544, "num_attention_heads": 71, "num_hidden_layers": 32,
+                      "multi_query": True, "vocab_size": 65024, "parallel_attn": True}),
+    "bloom": (7.07, {"hidden_size": 4096, "n_layer": 30, "n_head": 32, "vocab_size": 250880}),
+    "opt": (6.66, {"hidden_size": 4096, "ffn_dim": 16384, "num_attention_heads": 32,
+                   "num_hidden_layers": 32, "vocab_size": 50272, "word_embed_proj_dim": 4096}),
+    "mpt": (6.65, {"d_model": 4096, "n_heads": 32, "n_layers": 32, "expansion_ratio": 4,
+                   "vocab_size": 50432, "attn_config": {"alibi": True}}),
+    "gpt_oss": (20.9, {"hidden_size": 2880, "intermediate_size": 2880, "num_attention_heads": 64,
+                       "num_key_value_heads": 8, "head_dim": 64, "num_hidden_layers": 24,
+                       "num_local_experts": 32, "num_experts_per_tok": 4, "vocab_size": 201088,
+                       "sliding_window": 128, "tie_word_embeddings": False,
+                       "layer_types": ["sliding_attention", "full_attention"] * 12}),
+    "deepseek_v2": (15.7, {"hidden_size": 2048, "intermediate_size": 10944, "vocab_size": 102400,
+                           "moe_intermediate_size": 1408, "n_routed_experts": 64,
+                           "n_shared_experts": 2, "num_experts_per_tok": 6, "kv_lora_rank": 512,
+                           "first_k_dense_replace": 1, "num_hidden_layers": 27, "q_lora_rank": None,
+                           "num_attention_heads": 16, "qk_nope_head_dim": 128, "v_head_dim": 128,
+                           "qk_rope_head_dim": 64, "tie_word_embeddings": False}),
+    "qwen2_moe": (14.3, {"hidden_size": 2048, "intermediate_size": 5632, "num_experts": 60,
+                         "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632,
+                         "num_experts_per_tok": 4, "num_hidden_layers": 24, "vocab_size": 151936,
+                         "num_attention_heads": 16, "tie_word_embeddings": False}),
+    "bart": (0.406, {"d_model": 1024, "encoder_layers": 12, "decoder_layers": 12,
+                     "encoder_attention_heads": 16, "encoder_ffn_dim": 4096, "vocab_size": 50265}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", sorted(OTHERS))
+def test_other_families_have_the_parameters_they_are_known_for(tmp_path, kind):
+    billions, fields = OTHERS[kind]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": kind, **fields}))
+    run = run_from_files({"hf": path}, Choices(cluster="dgx_h100", batch=64))
+    assert run.workload.num_parameters / 1e9 == pytest.approx(billions, rel=0.015)
+    assert run.warnings == ()
+
+
+def test_several_towers_and_unknown_types_are_named(tmp_path):
+    path = tmp_path / "config.json"
+    text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
+            "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+            "num_hidden_layers": 34, "vocab_size": 262208}  # fmt: skip
+    path.write_text(json.dumps({"model_type": "gemma3", "text_config": text, "vision_config": {}}))
+    run = run_from_files({"hf": path}, Choices(cluster="dgx_h100", batch=64))
+    assert run.workload.num_parameters == pytest.approx(3.88e9, rel=0.01)
+    assert any("vision_config" in w for w in run.warnings)
+    path.write_text(json.dumps(text | {"model_type": "novel", "own_switch": True}))
+    said = " ".join(run_from_files({"hf": path}, Choices(cluster="dgx_h100", batch=64)).warnings)
+    assert "novel" in said
+    assert "own_switch" in said
+
+
+def test_files_that_disagree_are_named():
+    run = load(hf="hf_llama.json", megatron="megatron_args.txt")
+    assert run.workload.model.hidden == 8192
+    assert any("hidden is 4096 in one file and 8192" in w for w in run.warnings)

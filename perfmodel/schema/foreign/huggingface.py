@@ -31,7 +31,7 @@ _GATED = {
     "stablelm", "gpt_oss", "glm", "glm4", "chatglm", "exaone", "smollm3", "ministral", "minicpm",
     "kimi_k2", "qwen", "internlm", "aquila", "arctic", "ernie4_5", "seed_oss", "helium",
 }  # fmt: skip
-_ALWAYS_TIED = {"gpt2", "opt", "bloom", "mpt", "gemma", "gemma2", "gemma3", "gemma3_text"}
+_ALWAYS_TIED = {"gpt2", "opt", "bloom", "mpt", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text"}
 
 _HARMLESS = re.compile(
     r"(_name_or_path|architectures|auto_map|.*_token_id|.*token_id.*|.*dropout.*|.*pdrop|"
@@ -58,15 +58,15 @@ _HARMLESS = re.compile(
     r"experts_per_token|max_window_layers|attention_type|n_embed_positions|use_sliding_window|"
     r"type_vocab_size|dtype|torch_dtype|unk_index|sep_token|prefix|bad_words.*|"
     r"remove_invalid.*|forced_.*|suppress_tokens|begin_suppress.*|cross_attention_hidden_size|"
-    r"use_mambapy|attn_implementation|_attn_implementation.*|_.*)"
+    r"use_mambapy|do_layer_norm_before|mm_tokens.*|sinusoidal.*|tie_weights_|.*_token_index|attn_implementation|_attn_implementation.*|_.*)"
 )
 _NOT_MODELLED = {
     r"quantization_config.*": "weights are taken in the training precision",
     r"vision_config.*|audio_config.*|image_.*|vision_.*|video_.*": "only the text model is counted",
     r"mlp_only_layers": "every layer is taken as a mixture",
-    r"word_embed_proj_dim": "the projection of the embedding is left out",
+    r"layerdrop|encoder_layerdrop|decoder_layerdrop": "every layer runs",
     r"cross_layer.*|num_kv_shared_layers": "every layer has its own keys and values",
-    r"attention_window|block_sparse.*|attn_config.*": "attention is taken as dense",
+    r"attention_window|block_sparse.*": "attention is taken as dense",
     r"embedding_size": "the factorised embedding is left out",
     r"num_hidden_groups|inner_group_num": "layers are taken as having weights of their own",
 }
@@ -91,6 +91,9 @@ def read_huggingface(path: Path) -> Foreign:
         raise InputError(f"{path}: is no config.json of a transformer: it has no model_type")
     workload: dict[str, Any] = {"builder": "transformer", "arch": kind or "unknown"}
     workload.update(_dimensions(fields, kind, foreign))
+    projected = fields.first("word_embed_proj_dim")
+    if projected not in (None, workload["hidden"]):
+        foreign.not_modelled("word_embed_proj_dim", projected, "the embedding is not projected")
     workload.update(_style(fields, values, kind, foreign))
     workload.update(_mixture(fields))
     for name in ("moe_layer_freq", "decoder_sparse_step", "interleave_moe_layer_step"):
@@ -115,14 +118,22 @@ def _text_part(document: dict[str, Any], foreign: Foreign) -> dict[str, Any]:
         if isinstance(inner, dict):
             towers = [k for k in document if k.endswith("_config") and k != key]
             if towers:
-                foreign.not_modelled(key, "", f"only the text model is counted, not {towers[0]}")
+                foreign.warnings.append(
+                    f"{foreign.file}: {', '.join(towers)} not modelled: only {key} is counted"
+                )
             outer = {k: v for k, v in document.items() if not isinstance(v, dict)}
             return {
                 **outer,
                 **inner,
                 "model_type": inner.get("model_type", outer.get("model_type")),
             }
-    return {k: v for k, v in document.items() if not (isinstance(v, dict) and "rope" in k)}
+    attention = document.get("attn_config")  # MPT's own section
+    extra = {"num_kv_heads": attention.get("kv_n_heads")} if isinstance(attention, dict) else {}
+    left_out = {
+        "attn_config",
+        *(k for k, v in document.items() if "rope" in k and isinstance(v, dict)),
+    }
+    return {**{k: v for k, v in document.items() if k not in left_out}, **extra}
 
 
 def _dimensions(fields: Fields, kind: str, foreign: Foreign) -> dict[str, Any]:
