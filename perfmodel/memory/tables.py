@@ -51,6 +51,15 @@ def table_bytes_by_rank(workload: Workload, plan: Plan) -> dict[str, dict[Part, 
     return _fold(held, num_ranks)
 
 
+def shard_bytes(
+    table: EmbeddingTable, entry: TableSharding, workload: Workload
+) -> dict[Part, float]:
+    """Bytes of the first shard of a table: rows and state, cache, buffers."""
+    parts: dict[Part, float] = defaultdict(float)
+    _add(parts, table, entry, entry.shares[0], entry.column_shares[0], workload)
+    return parts
+
+
 def _add(
     parts: dict[Part, float],
     table: EmbeddingTable,

@@ -101,7 +101,7 @@ class RankBuilder:
             loads=self.loads,
             precision=self.workload.precision,
             settings=self.settings,
-            optimizer=_row_optimizer(self.workload.optimizer, self.settings),
+            optimizer=row_optimizer(self.workload.optimizer, self.settings),
             writes_compute_dtype=self.num_ranks == 1 or not self.settings.casts_under_amp,
         )
 
@@ -248,7 +248,7 @@ class RankBuilder:
         """Optimiser of everything that is copied on all ranks."""
         dense = dense_parameters(self.model, with_bottom=self._bottom_batch > 0)
         parameters = amount(self.loads["dense_elements"] + dense)
-        traffic = self.settings.dense_bytes_per_parameter or _dense_traffic(self.workload.optimizer)
+        traffic = self.settings.dense_bytes_per_parameter or dense_traffic(self.workload.optimizer)
         works = self._dense.update(parameters, traffic)
         return tasks.kernels("update", works, waits=waits, phase=Pass.OPTIMIZER)
 
@@ -276,13 +276,13 @@ class RankBuilder:
         return last if steps else ()
 
 
-def _dense_traffic(optimizer: str) -> float:
+def dense_traffic(optimizer: str) -> float:
     """Bytes per fp32 parameter that a fused kernel of this optimiser moves."""
     text = optimizer.lower()
     return next((size for word, size in _FUSED_BYTES if word in text), _SGD_BYTES)
 
 
-def _row_optimizer(optimizer: str, settings: RecommenderSettings) -> str:
+def row_optimizer(optimizer: str, settings: RecommenderSettings) -> str:
     """Optimiser of the rows, in the words of `EmbeddingLookup`."""
     text = optimizer.lower()
     if "adagrad" in text:
