@@ -32,6 +32,7 @@ from perfmodel.search.layout_space import (
     shards,
 )
 from perfmodel.search.layout_times import Entry, LayoutTimes
+from perfmodel.search.outcome import Outcome
 from perfmodel.search.price_book import PriceBook
 from perfmodel.units import GIB, MS
 
@@ -61,7 +62,7 @@ class Layout:
     """One simulated layout; `score_s` is what the closed form said."""
 
     plan: Plan
-    prediction: Prediction
+    prediction: Outcome
     score_s: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -332,7 +333,7 @@ def _simulated(
         if done > len(small) + shortlist and candidate.seconds >= best:
             break
         try:
-            prediction = simulate(replace(run, plan=candidate.plan))
+            prediction = Outcome.of(simulate(replace(run, plan=candidate.plan)))
         except PerfmodelError:  # longer than is simulated
             continue
         layouts.append(

@@ -10,8 +10,8 @@ from typing import Any
 from perfmodel.cost.execution import ExecutionBundle
 from perfmodel.errors import InputError, PerfmodelError
 from perfmodel.predict import predict
-from perfmodel.prediction import Prediction
 from perfmodel.run import Run
+from perfmodel.search.outcome import Outcome
 from perfmodel.search.training import Training, samples_to_train, whole_training
 from perfmodel.search.variants import variant
 from perfmodel.units import GIB, MS
@@ -32,7 +32,7 @@ class Point:
     seq: float | None
     gpus: int
     cluster: str
-    prediction: Prediction
+    prediction: Outcome
     training: Training
 
     @property
@@ -216,7 +216,7 @@ def _point(
     bundle: ExecutionBundle | None,
 ) -> Point:
     changed = variant(run, **given)
-    prediction = predict(changed, bundle=bundle)
+    prediction = Outcome.of(predict(changed, bundle=bundle))
     name = given["cluster"] or changed.cluster.node.name
     training = whole_training(
         changed,
