@@ -165,7 +165,17 @@ def _add_plan(commands: Any) -> None:
         help="what a number of GPUs is chosen for (default time)",
     )  # fmt: skip
     _add_whole_run(parser)
-    parser.add_argument("--out", metavar="FILE", help="write the plan, a section of a RUN file")
+    parser.add_argument(
+        "--seconds", metavar="S", type=float, help="time limit of the search (recommenders)"
+    )
+    parser.add_argument(
+        "--seed", metavar="N", type=int, default=0, help="of the search (recommenders)"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE",
+        help="write the plan, a section of a RUN file; of a recommender TorchRec's JSON, or "
+        "placements if FILE ends in .yaml",
+    )  # fmt: skip
     _add_short_names(parser)
     parser.add_argument("--bundle", metavar="FILE", help="calibration written by `calibrate`")
     _add_json(parser)

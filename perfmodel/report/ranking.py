@@ -67,3 +67,41 @@ def _why(plans: Any, explanation: Mapping[str, Any] | None) -> list[str]:
             "constants that both share changed together"
         )
     return lines
+
+
+def embedding_plan_text(document: Mapping[str, Any]) -> str:
+    """Text of the document of an embedding plan search."""
+    low, high = document["interval_ms"]
+    lines = [
+        f"Iteration: {duration(document['iteration_time_ms'] * MS)} "
+        f"({duration(low * MS)} to {duration(high * MS)} with 80 % probability)",
+        f"Memory: {document['memory_gib']:.1f} of {document['capacity_gib']:.1f} GiB "
+        f"on the fullest GPU",
+    ]
+    if document["gain"] is not None:
+        lines.append(
+            f"{document['gain']:.1%} faster than {document['best_rule']}, the best usual rule "
+            f"({duration(document['best_rule_ms'] * MS)})"
+        )
+    lines += [
+        f"Embedding work of the slowest GPU is {document['gap']:.1%} above a lower bound, by the "
+        "additive rating that the search uses",
+        f"{document['evaluated']:,} placements rated, {document['simulated']:,} plans simulated, "
+        f"{duration(document['seconds'])}",
+        "",
+        *table(_kinds(document["plan"]["embedding_sharding"])),
+    ]
+    lines += bullets("Assumed", document["assumptions"])
+    return "\n".join(lines + bullets("Warnings", document["warnings"]))
+
+
+def _kinds(placements: Any) -> list[dict[str, Any]]:
+    """How many tables are cut in each way."""
+    counts: dict[tuple[str, int], int] = {}
+    for placed in placements:
+        key = (placed["kind"], len(placed["ranks"]))
+        counts[key] = counts.get(key, 0) + 1
+    return [
+        {"kind": kind, "shards": shards, "tables": number}
+        for (kind, shards), number in sorted(counts.items())
+    ]

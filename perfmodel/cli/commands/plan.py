@@ -13,8 +13,10 @@ from perfmodel.cli.run_options import load_run_of, numbers, prices
 from perfmodel.cost.execution import load_execution
 from perfmodel.errors import InputError
 from perfmodel.report.layouts import layouts_text, sizes_lines
+from perfmodel.report.ranking import embedding_plan_text
 from perfmodel.run import Run
 from perfmodel.schema.document import scalar
+from perfmodel.search.embedding_plans import plan_embeddings
 from perfmodel.search.layouts import LayoutSearch, plan_layout
 from perfmodel.search.sizes import Objective, plan_sizes
 from perfmodel.search.training import samples_to_train
@@ -27,8 +29,12 @@ def run(options: Namespace) -> int:
     """Search the best plan of a workload by its family."""
     loaded = load_run_of(options, is_planned=False)
     family = loaded.workload.model.family
+    if family == "dlrm":
+        return _embeddings(loaded, options)
     if family != "transformer":
-        raise InputError(f"plans are searched for transformers, the workload is a {family}")
+        raise InputError(
+            f"plans are searched for transformers and recommenders, the workload is a {family}"
+        )
     return _layouts(loaded, options)
 
 
@@ -72,6 +78,30 @@ def _sizes(
     return chosen.search, more
 
 
+def _embeddings(loaded: Run, options: Namespace) -> int:
+    """Sharding plan of a recommender."""
+    for name in ("fix", "gpus"):
+        if getattr(options, name):
+            raise InputError(f"--{name} is for transformers, the workload is a recommender")
+    result = plan_embeddings(
+        loaded,
+        seed=options.seed,
+        seconds=options.seconds,
+        memory_share=options.memory_share,
+        bundle=load_execution(options.bundle),
+    )
+    document = result.to_dict()
+    if options.out:
+        ours = document["plan"]["embedding_sharding"]
+        is_ours = Path(options.out).suffix in (".yaml", ".yml")
+        _write(options.out, ours if is_ours else result.to_torchrec())
+    if options.json:
+        print_json(document)
+    else:
+        print(embedding_plan_text(document))
+    return 0 if result.prediction.fits else _OUT_OF_MEMORY
+
+
 def _fixed(texts: Sequence[str]) -> dict[str, list[Any]]:
     """`tp=4,8` as the values an axis may take."""
     out: dict[str, list[Any]] = {}
@@ -83,6 +113,6 @@ def _fixed(texts: Sequence[str]) -> dict[str, list[Any]]:
     return out
 
 
-def _write(out: str, plan: Mapping[str, Any]) -> None:
-    """The `plan` section of a RUN file; JSON is YAML too."""
+def _write(out: str, plan: Mapping[str, Any] | Sequence[Any]) -> None:
+    """The `plan` section of a RUN file or a sharding plan; JSON is YAML too."""
     Path(out).write_text(json.dumps(plan, indent=1) + "\n", "utf-8")
