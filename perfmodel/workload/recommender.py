@@ -78,8 +78,17 @@ class RecommenderModel:
     interact_stride: int = 1
     has_dropout: bool = False
     warnings: tuple[str, ...] = field(default=())
+    # Sums over the tables (features, rows read, widths), which lowering asks for on every rank.
+    _sums: tuple[int, float, int] = field(init=False, repr=False, compare=False, default=(0, 0, 0))
 
     def __post_init__(self) -> None:
+        features = [(t.num_features, t.dim) for t in self.tables]
+        sums = (
+            sum(n for n, _ in features),
+            sum(t.lookups for t in self.tables),
+            sum(n * dim for n, dim in features),
+        )
+        object.__setattr__(self, "_sums", sums)
         if not self.tables:
             raise InputError(f"recommender {self.name!r} has no embedding tables")
         names = [t.name for t in self.tables]
@@ -103,17 +112,17 @@ class RecommenderModel:
     @property
     def num_features(self) -> int:
         """Pooled vectors per sample, all tables."""
-        return sum(t.num_features for t in self.tables)
+        return self._sums[0]
 
     @property
     def lookups(self) -> float:
         """Rows read per sample, all tables."""
-        return sum(t.lookups for t in self.tables)
+        return self._sums[1]
 
     @property
     def embedding_width(self) -> int:
         """Values of all pooled vectors of a sample."""
-        return sum(t.num_features * t.dim for t in self.tables)
+        return self._sums[2]
 
     @property
     def dense_width(self) -> int:
