@@ -161,7 +161,9 @@ class OperatorLowering:
 
     def _attention(self, op: AttentionCore, out: Stretch, direction: Pass) -> None:
         if self.stack.attention_kernel != "unfused":
-            out.add(self._fused_attention(op, direction))
+            # a ring of context-parallel ranks runs one kernel for each part of the keys
+            steps = float(self.share.cp)
+            out.add((self._fused_attention(op, direction), steps), ops=steps)
             return
         batch = self.share.samples * op.heads / self.share.tp
         query, key = op.query_len / self.share.cp, op.key_len
@@ -199,7 +201,7 @@ class OperatorLowering:
             heads=op.heads / self.share.tp,
             kv_heads=max(1.0, op.kv_heads / self.share.tp),
             query_len=op.query_len / self.share.cp,
-            key_len=op.key_len,
+            key_len=op.key_len / self.share.cp,
             head_dim=op.head_dim,
             value_dim=op.value_dim,
             causal=op.is_causal,
