@@ -5,8 +5,6 @@ from typing import Final
 KIB: Final = 1024
 MIB: Final = 1024**2
 GIB: Final = 1024**3
-KB: Final = 1e3
-MB: Final = 1e6
 GB: Final = 1e9
 
 US: Final = 1e-6

@@ -22,7 +22,7 @@ from perfmodel.measure.validate import held_out_values
 
 Row = Mapping[str, Any]
 
-_HELD_OUT = ("leave_group_out", "leave_source_out", "stack_unknown")
+_HELD_OUT = ("leave_source_out", "stack_unknown")
 
 
 def spread_from(parts: Sequence[tuple[Sequence[Row], Sequence[Answer]]]) -> SpreadTable:
@@ -73,9 +73,9 @@ def build_execution(
 
     Notes
     -----
-    Known stacks take their widths from predictions with the row's group and with its source held
-    out (a user's run resembles a published one or does not), unknown ones from predictions with
-    the source held out and the stack's name taken away.
+    Known stacks take their widths from predictions with the row's source held out, the wider of
+    the two: whether a user's run resembles a published group cannot be told. Unknown stacks take
+    them with the stack's name taken away too.
     """
     found = fit(rows, {}, pool, progress)
     predicted = found.line.rows

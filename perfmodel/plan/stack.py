@@ -37,7 +37,6 @@ class Stack:
     gradient_overlap_fraction: float = 1.0  # share of the reduction that is issued before it ends
     overlaps_parameter_gather: bool = False  # distributed optimiser: gather beside forward
     gradient_dtype: Dtype | None = None  # on the wire; None: that of the gradients
-    clip_passes: float = 0.0  # extra bytes per parameter for the gradient norm
     clips_gradients: bool = False  # a norm over all gradients is waited for before the update
     # Sharded data parallel
     prefetches_gathers: bool = True

@@ -11,7 +11,6 @@ from perfmodel.program.builder import Item
 from perfmodel.program.work import (
     Attention,
     Cause,
-    Convolution,
     Gemm,
     GroupedGemm,
     Memory,
@@ -19,7 +18,6 @@ from perfmodel.program.work import (
 )
 from perfmodel.workload.records import (
     AttentionCore,
-    Conv2d,
     Experts,
     Linear,
     Loss,
@@ -137,8 +135,6 @@ class OperatorLowering:
                 self._embedding(operator, out, direction)
             case Loss():
                 self._loss(operator, out, direction)
-            case Conv2d():
-                self._convolution(operator, out, direction)
 
     def _rows(self, rows: float) -> float:
         return rows * self.share.samples / self.share.cp
@@ -264,19 +260,3 @@ class OperatorLowering:
             ),
             ops=5.0,
         )
-
-    def _convolution(self, op: Conv2d, out: Stretch, direction: Pass) -> None:
-        repeat = 1 if direction is Pass.FORWARD else 1 + op.has_input_gradient
-        work = Convolution(
-            batch=self.share.samples,
-            height=op.height,
-            width=op.width,
-            in_channels=op.in_channels,
-            out_channels=op.out_channels,
-            kernel=op.kernel,
-            stride=op.stride,
-            groups=op.groups,
-            direction=direction,
-            dtype=self.precision.compute,
-        )
-        out.add((work, float(repeat)), ops=float(repeat))

@@ -187,7 +187,6 @@ class Precision:
     activation: Dtype
     master: Dtype = Dtype.FP32
     is_autocast: bool = False
-    has_loss_scaling: bool = False
 
     @classmethod
     def of(cls, compute: Dtype, *, is_autocast: bool = False) -> Precision:
@@ -196,12 +195,7 @@ class Precision:
             return cls(compute=compute, activation=Dtype.BF16, is_autocast=is_autocast)
         if compute in (Dtype.FP32, Dtype.TF32):
             return cls(compute=compute, activation=Dtype.FP32)
-        return cls(
-            compute=compute,
-            activation=compute,
-            is_autocast=is_autocast,
-            has_loss_scaling=compute is Dtype.FP16,
-        )
+        return cls(compute=compute, activation=compute, is_autocast=is_autocast)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,6 @@ nominal peak, b the share of the nominal bandwidth, floor in seconds, p = `OVERL
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,14 +22,6 @@ _HUBER = 1.5  # residuals beyond so many sigmas count linearly
 _STEPS = 25
 _LARGEST_STEP = 0.5
 _BOUNDS = (np.log([0.02, 0.05, 2e-7]), np.log([2.0, 4.0, 2e-3]))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Efficiency:
-    """ln of compute share, bandwidth share and floor in seconds, and the rows behind them."""
-
-    values: tuple[float, float, float]
-    rows: int = 0
 
 
 def log_seconds(work: Work, bytes_per_s: Vector, values: NDArray[np.float64]) -> Vector:

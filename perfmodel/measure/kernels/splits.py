@@ -14,11 +14,6 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: Fibonacci ha
 _FINISH = np.uint64(0xBF58476D1CE4E5B9)  # splitmix64
 
 
-def fold_names(part: Checked, protocol: str) -> list[str]:
-    """Names of the folds of a part, in order."""
-    return sorted(set(folds(part, protocol).tolist()))
-
-
 def folds(part: Checked, protocol: str) -> NDArray[np.object_]:
     """Fold of each row: a shape (or group) is in one fold on all GPUs, a GPU with its siblings.
 
